@@ -1,0 +1,77 @@
+"""One request as the scheduler sees it.
+
+Knows: ids, parameters, how far it is computed, its block table, its state. Must not know: torch, text, the broker.
+"In prefill" means `num_computed_tokens < num_tokens - 1` before an iteration, nothing else: there is no phase flag
+(after vLLM v1, where `num_computed_tokens` chases `num_tokens`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from inference.config import SamplingParams
+
+
+class RequestState(StrEnum):
+    WAITING = "waiting"  # not in the batch; holds no blocks (a preempted request is waiting again)
+    RUNNING = "running"  # has a seat and blocks
+    FINISHED = "finished"
+
+
+class FinishReason(StrEnum):
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+    EXPIRED = "expired"
+
+
+class WaitReason(StrEnum):
+    """Why a waiting request was not admitted in an iteration. A waiting request always has one."""
+
+    NO_SEAT = "no_seat"
+    NO_KV = "no_kv"
+    NO_BUDGET = "no_budget"
+    POLICY = "policy"
+    BEHIND = "behind"
+    USER_CAP = "user_cap"
+    PAUSED = "paused"
+
+
+class RequestRefused(ValueError):
+    """A request that can never run. `code` is one of the contract's error codes; the message has true numbers."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """State of one request. Its output is a pure function of (prompt_ids, params with a seed).
+
+    `output_ids` may start non-empty: a request that is resumed after a worker died is the same request, further on.
+    """
+
+    request_id: str
+    prompt_ids: Sequence[int]
+    params: SamplingParams
+    seed: int
+    user: str = ""
+    output_ids: list[int] = field(default_factory=list)
+    num_computed_tokens: int = 0
+    block_table: list[int] = field(default_factory=list)
+    state: RequestState = RequestState.WAITING
+    finish_reason: FinishReason | None = None
+    num_preemptions: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.prompt_ids) + len(self.output_ids)
+
+    @property
+    def max_total_tokens(self) -> int:
+        """Positions of KV it can come to need: the last token it produces is never fed back."""
+        return len(self.prompt_ids) + self.params.max_tokens - 1
