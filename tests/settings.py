@@ -1,0 +1,20 @@
+"""Django settings of the test run: the project's own, over a data folder that is thrown away.
+
+Loaded by pytest-django before any test module, so what must be set before an import is set here.
+"""
+
+import atexit
+import os
+import shutil
+import tempfile
+
+# Kernels run in Triton's interpreter; Triton reads this once, when it is imported.
+os.environ.setdefault("TRITON_INTERPRET", "1")
+_folder = tempfile.mkdtemp(prefix="batchscope-tests-")
+atexit.register(shutil.rmtree, _folder, ignore_errors=True)
+for _name in [name for name in os.environ if name.startswith("BATCHSCOPE_")]:
+    if _name not in ("BATCHSCOPE_MODEL_CACHE", "BATCHSCOPE_KERNELS"):
+        del os.environ[_name]
+os.environ["BATCHSCOPE_DATA_DIR"] = _folder
+
+from playground.settings import *  # noqa: E402, F403
