@@ -67,6 +67,7 @@ lint: setup-test
 fix: setup-test
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+	@PYTHONPATH=. $(BIN)/python tests/support/settings_table.py
 
 bench: setup
 	@$(BIN)/python -m bench.burst

@@ -6,9 +6,10 @@ The messages of the browser and of programs are another matter (playground/socke
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Self
+
+import orjson
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +17,15 @@ class Message:
     """Base of all: `encode` to compact JSON bytes, `decode` back. Unknown fields are ignored, for rolling upgrades."""
 
     def encode(self) -> bytes:
-        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":")).encode()
+        return orjson.dumps(self)
 
     @classmethod
     def decode(cls, data: bytes | str) -> Self:
-        values = json.loads(data)
+        return cls.of(orjson.loads(data))
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> Self:
+        """From decoded JSON."""
         return cls(**{k: v for k, v in values.items() if k in cls.__dataclass_fields__})
 
 
@@ -101,3 +106,4 @@ class EngineStatus(Message):
     running: int = 0
     waiting: int = 0
     kv: dict[str, int] = field(default_factory=dict)
+    epoch: int = 0  # of the process: Unix seconds of its start, so it rises at each restart

@@ -1,0 +1,167 @@
+"""A lean decoder of the Llama family: RMS norm, rotary positions, grouped-query attention, SwiGLU.
+
+Knows: the order of operations and which tensor feeds which. Must not know: how an operation is computed (kernels.ops),
+why a token row is in the batch. Everything hot goes through kernels.ops; there is no per-request work here.
+
+Precision: activations and the residual stream are in the weights' dtype. In bfloat16 a float32 residual would be a
+little closer to the float32 model, but costs a wider norm in every layer; transformers and vLLM keep bfloat16 too, so
+our difference from them is rounding of the same size. Norms, softmax and rotation compute in float32 inside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from inference.execution.batch import Batch
+from inference.execution.cache import KVCache
+from inference.execution.models.decoder_config import DecoderConfig
+from inference.execution.models.rope import rope_tables
+from inference.execution.models.weights import WeightFolder
+from kernels import ops
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer's weights, packed for ops.linear. qkv rows: query heads, key heads, value heads; gate_up: gate, up."""
+
+    attention_norm: torch.Tensor
+    qkv: Any
+    out: Any
+    mlp_norm: torch.Tensor
+    gate_up: Any
+    down: Any
+
+
+class Inputs(NamedTuple):
+    """A batch on the device, in the form in which every layer needs it."""
+
+    cos: torch.Tensor
+    sin: torch.Tensor
+    slots: torch.Tensor
+    block_tables: torch.Tensor
+    query_starts: torch.Tensor
+    context_lens: torch.Tensor
+    max_query_len: int
+    max_context_len: int
+
+
+class LlamaModel:
+    """The decoder. Answers to `models.protocol.Model`."""
+
+    def __init__(
+        self, config: DecoderConfig, weights: WeightFolder, dtype: torch.dtype, device: torch.device, max_model_len: int
+    ) -> None:
+        self.config = config
+        self.dtype, self.device = dtype, device
+        self.vocab_size = config.vocab_size
+        self.max_model_len = max_model_len
+        self.eos_token_ids = config.eos_token_ids
+        self._scale = config.head_dim**-0.5
+        self._heads = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
+        self._layers = [_layer(config, weights, f"model.layers.{i}.") for i in range(config.num_layers)]
+        self._final_norm = weights.take("model.norm.weight", config.hidden_size)
+        self._embedding = weights.take("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
+        tied = config.tie_word_embeddings
+        self._head = ops.pack_linear(self._embedding if tied else _head(config, weights))
+        self._cos, self._sin = (table.to(device) for table in rope_tables(config, max_model_len))
+
+    def new_cache(self, num_blocks: int, block_size: int) -> KVCache:
+        c = self.config
+        return KVCache.new(c.num_layers, num_blocks, block_size, c.num_kv_heads, c.head_dim, self.dtype, self.device)
+
+    def kv_bytes_per_block(self, block_size: int) -> int:
+        c = self.config
+        return 2 * c.num_layers * c.num_kv_heads * c.head_dim * block_size * self.dtype.itemsize
+
+    def forward(self, batch: Batch, cache: KVCache) -> torch.Tensor:
+        """Logits float32 [S, vocab_size] of batch.logits_rows; writes the KV of all T rows.
+
+        The last layer's keys and values are written for all rows, the rest of it is computed for the wanted rows' sake
+        only: everything after its attention runs over S rows, not T.
+        """
+        inputs = self._inputs(batch)
+        eps, last = self.config.rms_norm_eps, len(self._layers) - 1
+        rows = None if len(batch.logits_rows) == len(batch.token_ids) else self._place(batch.logits_rows)
+        residual = torch.nn.functional.embedding(self._place(batch.token_ids), self._embedding)
+        x = ops.rms_norm(residual, self._layers[0].attention_norm, eps)
+        for i, (layer, (key_cache, value_cache)) in enumerate(zip(self._layers, cache.layers, strict=True)):
+            query, key, value = self._qkv(layer, x, inputs)
+            ops.write_kv(key, value, key_cache, value_cache, inputs.slots)
+            if i == last and rows is not None and not len(rows):
+                break
+            x = self._attend(query, key_cache, value_cache, inputs)
+            if i == last and rows is not None:
+                x, residual = x[rows], residual[rows]
+            x, residual = ops.rms_norm(ops.linear(x, layer.out), layer.mlp_norm, eps, residual)
+            x = ops.linear(ops.silu_mul(ops.linear(x, layer.gate_up)), layer.down)
+            norm = self._final_norm if i == last else self._layers[i + 1].attention_norm
+            x, residual = ops.rms_norm(x, norm, eps, residual)
+        else:
+            return ops.linear(x, self._head).float()
+        return torch.empty(0, self.vocab_size, device=self.device)  # a chunk of prefill that wants no logits
+
+    def _inputs(self, batch: Batch) -> Inputs:
+        positions = self._place(batch.positions)
+        return Inputs(
+            cos=self._cos[positions],
+            sin=self._sin[positions],
+            slots=self._place(batch.slots),
+            block_tables=self._place(batch.block_tables),
+            query_starts=self._place(batch.query_starts),
+            context_lens=self._place(batch.context_lens),
+            max_query_len=int(np.diff(batch.query_starts).max()),
+            max_context_len=int(batch.context_lens.max()),
+        )
+
+    def _qkv(self, layer: Layer, x: torch.Tensor, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Rotated query [T, H, D], rotated key and value [T, KH, D]: views of one tensor."""
+        qkv = ops.linear(x, layer.qkv).view(len(x), -1, self.config.head_dim)
+        query, key, value = qkv.split(self._heads, dim=1)
+        ops.rotary(query, key, inputs.cos, inputs.sin)
+        return query, key, value
+
+    def _attend(
+        self, query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, inputs: Inputs
+    ) -> torch.Tensor:
+        attended = ops.paged_attention(
+            query,
+            key_cache,
+            value_cache,
+            inputs.block_tables,
+            inputs.query_starts,
+            inputs.context_lens,
+            self._scale,
+            inputs.max_query_len,
+            inputs.max_context_len,
+        )
+        return attended.view(len(query), -1)
+
+    def _place(self, array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array).to(self.device, non_blocking=True)
+
+
+def _layer(config: DecoderConfig, weights: WeightFolder, prefix: str) -> Layer:
+    hidden, inner = config.hidden_size, config.intermediate_size
+    query, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+
+    def fused(*parts: tuple[str, int]) -> Any:
+        return ops.pack_linear(
+            torch.cat([weights.take(f"{prefix}{name}.weight", rows, hidden) for name, rows in parts])
+        )
+
+    return Layer(
+        attention_norm=weights.take(f"{prefix}input_layernorm.weight", hidden),
+        qkv=fused(("self_attn.q_proj", query), ("self_attn.k_proj", kv), ("self_attn.v_proj", kv)),
+        out=ops.pack_linear(weights.take(f"{prefix}self_attn.o_proj.weight", hidden, query)),
+        mlp_norm=weights.take(f"{prefix}post_attention_layernorm.weight", hidden),
+        gate_up=fused(("mlp.gate_proj", inner), ("mlp.up_proj", inner)),
+        down=ops.pack_linear(weights.take(f"{prefix}mlp.down_proj.weight", hidden, inner)),
+    )
+
+
+def _head(config: DecoderConfig, weights: WeightFolder) -> torch.Tensor:
+    return weights.take("lm_head.weight", config.vocab_size, config.hidden_size)

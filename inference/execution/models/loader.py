@@ -1,0 +1,81 @@
+"""From EngineConfig to a model that runs.
+
+Knows: which class answers to which name, device and dtype. Must not know: blocks, batches, requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from inference.config import EngineConfig
+from inference.execution.models.decoder_config import read_config
+from inference.execution.models.errors import ModelError
+from inference.execution.models.llama import LlamaModel
+from inference.execution.models.prepare import SCRIPTED, model_name, prepare_model
+from inference.execution.models.protocol import Model
+from inference.execution.models.weights import WeightFolder
+
+__all__ = ["LoadedModel", "ModelError", "load_model"]
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    model: Model
+    tokenizer_folder: Path
+    name: str
+    dtype: str
+    device: str
+
+
+def load_model(config: EngineConfig, progress: Callable[[str], None] | None = None) -> LoadedModel:
+    """Fetch and convert where that is still to be done, then load. Raises ModelError with one sentence."""
+    folder = prepare_model(config.model, config.model_cache, progress)
+    name = model_name(config.model)
+    if config.model.startswith(SCRIPTED):
+        return LoadedModel(_scripted(config.model.removeprefix(SCRIPTED), folder), folder, name, "float32", "cpu")
+    device = _device(config.device)
+    dtype = _dtype(config.dtype, device)
+    decoder = read_config(folder)
+    limit = decoder.max_position_embeddings
+    if config.max_model_len is not None and config.max_model_len > limit:
+        raise ModelError(f"max_model_len is {config.max_model_len}, and the model was made for {limit} positions.")
+    weights = WeightFolder(folder, DTYPES[dtype], torch.device(device))
+    model = LlamaModel(decoder, weights, DTYPES[dtype], torch.device(device), config.max_model_len or limit)
+    return LoadedModel(model, folder, name, dtype, device)
+
+
+def _scripted(file: str, folder: Path) -> Model:
+    from inference.execution.models.scripted import load_scripted
+    from inference.text.tokenizer import load_tokenizer
+
+    return load_scripted(Path(file).expanduser(), load_tokenizer(folder))
+
+
+def _device(device: str) -> str:
+    there = torch.cuda.is_available()
+    if device == "cuda" and not there:
+        raise ModelError("device is cuda, and PyTorch sees no CUDA device here; set it to cpu or auto.")
+    return ("cuda" if there else "cpu") if device == "auto" else device
+
+
+def _dtype(dtype: str, device: str) -> str:
+    """auto: bfloat16 where the hardware multiplies it, else float32."""
+    if dtype != "auto":
+        return dtype
+    return "bfloat16" if device == "cuda" or BFLOAT16_FLAGS & cpu_flags() else "float32"
+
+
+def cpu_flags(path: Path = Path("/proc/cpuinfo")) -> set[str]:
+    """Features of the CPU as Linux names them on x86; empty elsewhere."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return set()
+    return next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())

@@ -1,0 +1,256 @@
+"""The web side of the broker: submit, cancel, follow, watch. One client per web process, all on one asyncio loop.
+
+Knows: logs and the feed. Must not know: torch, the engine, Django, sockets, the database.
+
+A request's log is the truth, the feed a live copy of all logs. A follower reads the log first and then takes the feed's
+events in order of `seq`; whatever the feed lacks or repeats (a slow reader, a broken connection, a broker that lost its
+state) is mended by reading the log again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import orjson
+
+from inference.serving.broker import UNREACHABLE, Broker, Event, Log, ResponseError
+from inference.serving.messages import Delta, EngineStatus, Finish, Submission
+
+log = logging.getLogger("batchscope.client")
+
+BACK_OFF = (0.05, 1.0)  # seconds between tries while the broker is away: first, most
+QUIET = 10.0  # seconds without an event until a follower reads the log again, to be sure
+FOLLOWER_QUEUE = 512  # events a slow follower may have pending; beyond, it reads the log instead
+RECORDS_PENDING = 128  # iteration records a slow watcher may have pending, newest win
+
+
+class _Mailbox:
+    """What the feed has for one follower. `stale` says that the log must be read: events may be missing here."""
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque()
+        self._arrived = asyncio.Event()
+        self.stale = True
+
+    def put(self, event: Event) -> None:
+        if len(self._events) >= FOLLOWER_QUEUE:
+            self.go_stale()
+        self._events.append(event)
+        self._arrived.set()
+
+    def go_stale(self) -> None:
+        self._events.clear()
+        self.stale = True
+        self._arrived.set()
+
+    def take(self) -> list[Event]:
+        events = list(self._events)
+        self._events.clear()
+        self._arrived.clear()
+        return events
+
+    async def wait(self, timeout: float) -> bool:
+        try:
+            await asyncio.wait_for(self._arrived.wait(), timeout)
+        except TimeoutError:
+            return False
+        return True
+
+
+class _Records:
+    """Newest iteration records for one watcher, by engine."""
+
+    def __init__(self) -> None:
+        self.pending: dict[str, deque[Any]] = defaultdict(lambda: deque(maxlen=RECORDS_PENDING))
+        self.arrived = asyncio.Event()
+
+
+class EngineClient:
+    """See the methods. All raise one of broker.UNREACHABLE while the broker is away, save `follow` and
+    `watch_iterations`, which wait until it is back."""
+
+    def __init__(self, url: str) -> None:
+        self.broker = Broker(url)
+        self._mailboxes: dict[str, set[_Mailbox]] = {}
+        self._watchers: set[_Records] = set()
+        self._on_event: list[Callable[[Event], None]] = []
+        self._on_reconnect: list[Callable[[], None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._cursor = ""
+
+    async def start(self) -> None:
+        """Start reading the feed. The broker may be away; the client keeps trying."""
+        self._spawn("feed", self._read_feed)
+
+    async def close(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        self._tasks.clear()
+        await self.broker.close()
+
+    def on_event(self, callback: Callable[[Event], None]) -> None:
+        """Call this with each event of the feed, of whichever request. It must return at once."""
+        self._on_event.append(callback)
+
+    def on_reconnect(self, callback: Callable[[], None]) -> None:
+        """Call this each time the feed is read anew: events may have been missed, and logs may be gone."""
+        self._on_reconnect.append(callback)
+
+    async def submit(self, submission: Submission) -> bool:
+        """Queue a request. False where it was queued already; nothing happens twice."""
+        return await self.broker.submit(submission)
+
+    async def cancel(self, request_id: str) -> str:
+        """Ask for the end of a request: "asked", "finished" (it is over, perhaps by this), or "missing"."""
+        return await self.broker.cancel(request_id)
+
+    async def log(self, request_id: str) -> Log:
+        return await self.broker.log(request_id)
+
+    async def exists(self, request_id: str) -> bool:
+        return bool((await self.broker.log_ends([request_id]))[request_id])
+
+    async def engines(self) -> list[EngineStatus]:
+        """One status for each engine that has a heartbeat, of its newest process where there are two."""
+        newest: dict[str, EngineStatus] = {}
+        for status in (await self.broker.statuses()).values():
+            if status.name not in newest or status.epoch >= newest[status.name].epoch:
+                newest[status.name] = status
+        return sorted(newest.values(), key=lambda status: status.name)
+
+    async def follow(self, request_id: str, after_seq: int = 0) -> AsyncIterator[Event]:
+        """Deltas after `after_seq` and then the finish, without gap or repeat: from the log first, then live.
+
+        Where the broker has no log (yet, or any more) this waits for one.
+        """
+        mailbox = _Mailbox()
+        self._mailboxes.setdefault(request_id, set()).add(mailbox)
+        seq = after_seq
+        try:
+            while True:
+                live = not mailbox.stale
+                for event in await self._next_events(request_id, mailbox):
+                    if live and event.seq > seq + 1:
+                        mailbox.go_stale()
+                        break
+                    if isinstance(event, Finish):
+                        yield event
+                        return
+                    if event.seq > seq:
+                        seq = event.seq
+                        yield event
+                if not mailbox.stale and not await mailbox.wait(QUIET):
+                    mailbox.go_stale()
+        finally:
+            boxes = self._mailboxes[request_id]
+            boxes.discard(mailbox)
+            if not boxes:
+                del self._mailboxes[request_id]
+
+    async def _next_events(self, request_id: str, mailbox: _Mailbox) -> list[Event]:
+        if not mailbox.stale:
+            return mailbox.take()
+        mailbox.stale = False
+        found = await self._read_log(request_id)
+        return [*found.deltas, *([found.finish] if found.finish else [])]
+
+    async def newest_iterations(self, engine: str, count: int) -> list[dict[str, Any]]:
+        """The newest `count` iteration records of an engine as JSON data, newest last."""
+        return [orjson.loads(record) for record in await self.broker.newest_records(engine, count)]
+
+    async def watch_iterations(self) -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
+        """Iteration records as JSON data, by engine, newest last. A slow watcher misses the older ones."""
+        records = _Records()
+        self._watchers.add(records)
+        self._spawn("ledgers", self._read_ledgers)
+        try:
+            while True:
+                await records.arrived.wait()
+                records.arrived.clear()
+                pending, records.pending = records.pending, _Records().pending
+                for engine, newest in pending.items():
+                    yield engine, list(newest)
+        finally:
+            self._watchers.discard(records)
+
+    # Readers
+
+    def _spawn(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        task = self._tasks.get(name)
+        if task is None or task.done():
+            self._tasks[name] = asyncio.create_task(work(), name=f"client-{name}")
+
+    async def _read_log(self, request_id: str) -> Log:
+        pause, most = BACK_OFF
+        while True:
+            try:
+                return await self.broker.log(request_id)
+            except (*UNREACHABLE, ResponseError):
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, most)
+
+    async def _read_feed(self) -> None:
+        pause, most = BACK_OFF
+        while True:
+            try:
+                if not self._cursor:
+                    self._cursor = await self.broker.feed_end()
+                    self._resync()
+                self._cursor, events = await self.broker.read_feed(self._cursor)
+                pause = BACK_OFF[0]
+            except (*UNREACHABLE, ResponseError) as error:
+                log.warning("broker_unreachable: feed, %s", type(error).__name__)
+                self._cursor = ""
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, most)
+                continue
+            for event in events:
+                self._deliver(event)
+
+    def _resync(self) -> None:
+        for boxes in self._mailboxes.values():
+            for mailbox in boxes:
+                mailbox.go_stale()
+        for callback in self._on_reconnect:
+            callback()
+
+    def _deliver(self, event: Event) -> None:
+        for mailbox in self._mailboxes.get(event.request_id, ()):
+            mailbox.put(event)
+        for callback in self._on_event:
+            callback(event)
+
+    async def _read_ledgers(self) -> None:
+        """Runs while somebody watches."""
+        cursors: dict[str, str] = {}
+        pause, most = BACK_OFF
+        while self._watchers:
+            try:
+                names = {status.name for status in await self.engines()}
+                cursors = {name: cursors.get(name) or await self.broker.ledger_end(name) for name in names}
+                if not cursors:
+                    await asyncio.sleep(0.5)
+                    continue
+                found = await self.broker.read_ledgers(cursors)
+                pause = BACK_OFF[0]
+            except (*UNREACHABLE, ResponseError) as error:
+                log.warning("broker_unreachable: ledgers, %s", type(error).__name__)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, most)
+                continue
+            for engine, (cursor, records) in found.items():
+                cursors[engine] = cursor
+                self._spread(engine, [orjson.loads(record) for record in records])
+
+    def _spread(self, engine: str, records: list[dict[str, Any]]) -> None:
+        for watcher in self._watchers:
+            watcher.pending[engine].extend(records)
+            watcher.arrived.set()
+
+
+__all__ = ["UNREACHABLE", "Delta", "EngineClient", "EngineStatus", "Event", "Finish", "Log", "Submission"]

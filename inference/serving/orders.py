@@ -1,0 +1,51 @@
+"""What the broker thread asks of the step thread. One queue, in order; the step thread alone touches the engine.
+
+Knows: the orders. Must not know: who carries them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inference.config import SamplingParams
+from inference.serving.broker import Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Run this request. `output_ids`: tokens that an earlier worker produced; `next_seq`: where its log goes on."""
+
+    claim: Claim
+    prompt_ids: Sequence[int]
+    params: SamplingParams
+    user: str
+    output_ids: Sequence[int]
+    next_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """End the request at the next iteration boundary, with a finish."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """The claim with this token holds no more: stop running it, say nothing."""
+
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropAll:
+    """The broker lost its state: nothing that runs here can be written any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Leave the loop before the next step."""
+
+
+Order = Add | Cancel | Drop | DropAll | Stop

@@ -1,0 +1,224 @@
+"""The engine's process: the main thread steps the engine, the broker thread (link.py) carries requests and outputs.
+
+Knows: how orders become engine calls and step outputs log entries. Must not know: Django, sockets, Redis commands.
+An exception that the engine did not foresee ends the process: the supervisor starts another, which goes on from the
+logs. Nothing is ever continued in doubt.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from queue import SimpleQueue
+from typing import Any
+
+from inference.config import EngineConfig, ParameterError
+from inference.scheduling.request import RequestRefused
+from inference.serving.broker import Claim, Event, Outgoing
+from inference.serving.link import BrokerLink
+from inference.serving.messages import Delta, EngineStatus, Finish
+from inference.serving.orders import Add, Cancel, Drop, DropAll, Order, Stop
+
+log = logging.getLogger("batchscope.engine")
+
+EXIT_CRASHED = 1
+EXIT_NO_MODEL = 3  # the engine could not be made: a setting or a model file is wrong
+FAILED_SHOWN = 120.0  # seconds that the status "failed" is kept
+
+
+def run_worker(
+    config: EngineConfig, redis_url: str, name: str, make_engine: Callable[[EngineConfig], Any] | None = None
+) -> int:
+    """Run one engine against a broker until SIGTERM or SIGINT; the exit status. Call it from the main thread.
+
+    `make_engine` stands in for the engine in tests.
+    """
+    epoch = int(time.time())
+    status = EngineStatus(
+        name=name,
+        pid=os.getpid(),
+        state="loading",
+        busy=False,
+        progress_at=time.time(),
+        detail=f"loading model {os.path.basename(config.model)}",
+        model=os.path.basename(config.model),
+        settings=_shown(config),
+        epoch=epoch,
+    )
+    orders: SimpleQueue[Order] = SimpleQueue()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: orders.put(Stop()))
+    link = BrokerLink(redis_url, name, f"{name}@{epoch}.{os.getpid()}", orders, status)
+    link.start()
+    try:
+        engine = (make_engine or _make_engine)(config)
+    except ValueError as error:  # ModelError and ParameterError say in one sentence what is wrong
+        log.error("engine_failed: %s", error)
+        link.announce(replace(status, state="failed", detail=str(error)), FAILED_SHOWN)
+        return EXIT_NO_MODEL
+    engine.epoch = epoch
+    try:
+        Worker(engine, link, orders, status).run()
+    except Exception:
+        log.exception("engine_crashed")
+        return EXIT_CRASHED
+    link.close()
+    return 0
+
+
+def _make_engine(config: EngineConfig) -> Any:
+    from inference.engine import Engine  # heavy: loads torch, while the broker thread says "loading"
+
+    return Engine(config)
+
+
+def _shown(config: EngineConfig) -> dict[str, Any]:
+    """Settings for the scheduler page: no paths."""
+    return {k: v for k, v in asdict(config).items() if k not in ("model", "model_cache")}
+
+
+class Worker:
+    """The step loop. Owns the engine and knows under which claim each of its requests runs."""
+
+    def __init__(self, engine: Any, link: BrokerLink, orders: SimpleQueue[Order], status: EngineStatus) -> None:
+        self._engine, self._link, self._orders = engine, link, orders
+        self._claims: dict[str, Claim] = {}
+        self._again: dict[str, Add] = {}  # claimed anew while the old run still has to leave the engine
+        self._stopping = False
+        self._n = 0
+        self._status = replace(
+            status,
+            state="ready",
+            detail="",
+            model=engine.model_name,
+            settings={**status.settings, "kv_blocks": engine.pool.num_blocks},
+            progress_at=time.time(),
+        )
+
+    def run(self) -> None:
+        self._report(None)
+        self._link.serve(self._engine.tokenizer, self._engine.config.max_num_seqs)
+        while True:
+            self._obey()
+            if self._stopping:
+                return
+            if self._engine.has_work:
+                self._step()
+
+    def _obey(self) -> None:
+        """Carry out all orders that are there; with nothing to run, wait for one."""
+        if not self._engine.has_work:
+            self._report(None)
+            self._carry_out(self._orders.get())
+        while not self._orders.empty():
+            self._carry_out(self._orders.get())
+
+    def _carry_out(self, order: Order) -> None:
+        match order:
+            case Add():
+                self._add(order)
+            case Cancel(request_id):
+                if request_id in self._claims:
+                    self._engine.cancel(request_id)
+            case Drop(token):
+                for request_id in [r for r, claim in self._claims.items() if claim.token == token]:
+                    self._drop(request_id)
+            case DropAll():
+                for request_id in list(self._claims):
+                    self._drop(request_id)
+            case Stop():
+                self._stopping = True
+
+    def _drop(self, request_id: str) -> None:
+        """Stop running it; what it still puts out is nobody's."""
+        del self._claims[request_id]
+        self._engine.cancel(request_id)
+
+    def _add(self, add: Add) -> None:
+        request_id = add.claim.request_id
+        if request_id in self._claims:
+            self._drop(request_id)
+        try:
+            self._engine.add_request(
+                add.prompt_ids,
+                add.params,
+                request_id=request_id,
+                user=add.user,
+                output_ids=add.output_ids,
+            )
+        except RequestRefused as error:
+            self._refuse(add, error.code, str(error))
+        except ParameterError as error:
+            self._refuse(add, "bad_params", str(error))
+        else:
+            self._claims[request_id] = add.claim
+
+    def _refuse(self, add: Add, code: str, message: str) -> None:
+        finish = Finish(
+            add.claim.request_id,
+            add.next_seq,
+            "error",
+            prompt_tokens=len(add.prompt_ids),
+            completion_tokens=len(add.output_ids),
+            error_code=code,
+            error_message=message,
+            finished_at=time.time(),
+            engine=self._status.name,
+        )
+        self._link.publish([Outgoing(add.claim, finish)])
+
+    def _step(self) -> None:
+        output = self._engine.step()
+        now = time.time()
+        record = output.record
+        if record is not None:
+            self._n = record.n
+        events: list[Event] = [
+            Delta(d.request_id, d.seq, d.text, list(d.token_ids), self._n, now) for d in output.deltas
+        ]
+        events += [self._finish(finish, now) for finish in output.finishes]
+        items = [Outgoing(self._claims[e.request_id], e) for e in events if e.request_id in self._claims]
+        for finish in output.finishes:
+            self._claims.pop(finish.request_id, None)
+        if items or record is not None:
+            self._link.publish(items, record)
+        self._report(record)
+
+    def _finish(self, finish: Any, now: float) -> Finish:
+        return Finish(
+            request_id=finish.request_id,
+            seq=finish.seq,
+            finish_reason=str(finish.finish_reason),
+            token_ids=list(finish.token_ids),
+            prompt_tokens=finish.prompt_tokens,
+            completion_tokens=finish.completion_tokens,
+            cached_tokens=finish.cached_tokens,
+            error_code=finish.error_code,
+            error_message=finish.error_message,
+            receipt=finish.receipt,
+            iteration=self._n,
+            started_at=finish.started_at,
+            first_token_at=finish.first_token_at,
+            finished_at=now,
+            engine=self._status.name,
+        )
+
+    def _report(self, record: Any) -> None:
+        """Bring the heartbeat's status up to date: after a step, and on going idle."""
+        if record is not None:
+            numbers = {
+                "running": len(record.rows),
+                "waiting": record.waiting_total,
+                "kv": asdict(record.kv),
+                "busy": True,
+            }
+        else:
+            pool = self._engine.pool
+            kv = {"free": pool.free_count, "cached": pool.cached_count, "used": pool.held_count}
+            numbers = {"running": 0, "waiting": 0, "kv": {**kv, "total": pool.num_blocks}, "busy": False}
+        self._status = replace(self._status, progress_at=time.time(), **numbers)
+        self._link.status = self._status

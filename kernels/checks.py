@@ -1,0 +1,86 @@
+"""Checks of the arguments of an operation: shapes and dtypes only, since values would cost a pass over memory.
+
+Knows: what fits together. Must not know: backends. Raises ValueError with the shapes that were given.
+"""
+
+from __future__ import annotations
+
+import torch
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def check_cache(key_cache: torch.Tensor, value_cache: torch.Tensor) -> None:
+    if key_cache.dim() != 4 or value_cache.dim() != 4:
+        raise ValueError(f"a KV cache has 4 dims, not {_shape(key_cache)} and {_shape(value_cache)}")
+    blocks, heads, block_size, head_dim = value_cache.shape
+    if key_cache.shape != (blocks, heads, head_dim, block_size) or key_cache.dtype != value_cache.dtype:
+        raise ValueError(
+            f"key cache {_shape(key_cache)} {key_cache.dtype} does not fit value cache {_shape(value_cache)} "
+            f"{value_cache.dtype}: [blocks, heads, dim, block size] and [blocks, heads, block size, dim] are wanted"
+        )
+
+
+def check_write_kv(
+    key: torch.Tensor, value: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, slots: torch.Tensor
+) -> None:
+    check_cache(key_cache, value_cache)
+    _, heads, _, head_dim = value_cache.shape
+    if key.shape != (slots.numel(), heads, head_dim) or key.shape != value.shape or key.dtype != value.dtype:
+        raise ValueError(
+            f"key {_shape(key)} {key.dtype} and value {_shape(value)} {value.dtype} do not fit {slots.numel()} slots "
+            f"of a value cache {_shape(value_cache)}"
+        )
+    if slots.dtype != torch.int64:
+        raise ValueError(f"slots must be int64, not {slots.dtype}")
+
+
+def check_paged_attention(
+    query: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    block_tables: torch.Tensor,
+    query_starts: torch.Tensor,
+    context_lens: torch.Tensor,
+) -> None:
+    check_cache(key_cache, value_cache)
+    _, kv_heads, _, head_dim = value_cache.shape
+    if query.dim() != 3 or query.shape[2] != head_dim or query.shape[1] % kv_heads:
+        raise ValueError(f"query {_shape(query)} does not fit a value cache {_shape(value_cache)}")
+    rows = context_lens.numel()
+    if block_tables.dim() != 2 or block_tables.shape[0] != rows or query_starts.numel() != rows + 1:
+        raise ValueError(
+            f"block tables {_shape(block_tables)}, query starts {_shape(query_starts)} and context lengths "
+            f"{_shape(context_lens)} do not agree on the number of sequences"
+        )
+    if not block_tables.dtype == query_starts.dtype == context_lens.dtype == torch.int32:
+        raise ValueError(
+            f"block tables, query starts and context lengths must be int32, not {block_tables.dtype}, "
+            f"{query_starts.dtype} and {context_lens.dtype}"
+        )
+
+
+def check_rotary(query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
+    tokens, _, head_dim = query.shape
+    if key.dim() != 3 or key.shape[0] != tokens or key.shape[2] != head_dim or query.dtype != key.dtype:
+        raise ValueError(f"query {_shape(query)} {query.dtype} and key {_shape(key)} {key.dtype} do not go together")
+    if head_dim % 2 or cos.shape != (tokens, head_dim // 2) or sin.shape != cos.shape:
+        raise ValueError(f"cos {_shape(cos)} and sin {_shape(sin)} do not fit query {_shape(query)}")
+    if cos.dtype != torch.float32 or sin.dtype != torch.float32:
+        raise ValueError(f"cos and sin must be float32, not {cos.dtype} and {sin.dtype}")
+
+
+def check_rms_norm(x: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor | None) -> None:
+    if x.dim() != 2 or weight.shape != x.shape[1:] or weight.dtype != x.dtype:
+        raise ValueError(f"weight {_shape(weight)} {weight.dtype} does not fit x {_shape(x)} {x.dtype}")
+    if residual is not None and (residual.shape != x.shape or residual.dtype != x.dtype):
+        raise ValueError(f"residual {_shape(residual)} {residual.dtype} does not fit x {_shape(x)} {x.dtype}")
+
+
+def check_silu_mul(gate_up: torch.Tensor) -> None:
+    if gate_up.dim() != 2 or gate_up.shape[1] % 2:
+        raise ValueError(f"gate_up must be [tokens, 2 * width], not {_shape(gate_up)}")
+
+
+def _shape(x: torch.Tensor) -> list[int]:
+    return list(x.shape)

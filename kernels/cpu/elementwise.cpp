@@ -1,0 +1,152 @@
+// The small operations between the matrix products: KV write, rotary, RMS norm, SiLU-mul.
+// Rows may be strided (slices of a fused projection); the elements of a row are contiguous.
+
+#include <cmath>
+
+#include "simd.hpp"
+
+namespace {
+
+// Below this many elements a call is over before a second thread has woken up.
+constexpr int64_t PARALLEL_FROM = 16384;
+
+template <class Body>
+void over_rows(int64_t rows, int64_t elements, int threads, Body body) {
+    threads = elements < PARALLEL_FROM ? 1 : int(std::min<int64_t>(threads, rows));
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+    for (int64_t row = 0; row < rows; row++) body(row);
+}
+
+template <class T>
+T from_float(float x) {
+    vf v = splat(x);
+    T lanes[W];
+    store(lanes, v);
+    return lanes[0];
+}
+
+template <class S, class T>
+void write_rows(const S* key, const S* value, T* key_cache, T* value_cache, const int64_t* slots, int64_t tokens,
+                int64_t heads, int64_t dim, int64_t block_size, int64_t key_stride, int64_t value_stride, int threads) {
+    over_rows(tokens, tokens * heads * dim * 4, threads, [&](int64_t t) {
+        int64_t block = slots[t] / block_size, offset = slots[t] % block_size;
+        for (int64_t h = 0; h < heads; h++) {
+            const S *k = key + t * key_stride + h * dim, *v = value + t * value_stride + h * dim;
+            T* keys = key_cache + (block * heads + h) * dim * block_size + offset;
+            T* values = value_cache + ((block * heads + h) * block_size + offset) * dim;
+            in_vectors(dim, [&](int64_t d, int lanes) {
+                T column[W];
+                store(column, load_lanes(k + d, lanes));
+                for (int i = 0; i < lanes; i++) keys[(d + i) * block_size] = column[i];
+                store_lanes(values + d, load_lanes(v + d, lanes), lanes);
+            });
+        }
+    });
+}
+
+template <class T>
+void rotate(T* x, int64_t heads, int64_t half, const float* cos, const float* sin) {
+    for (int64_t h = 0; h < heads; h++, x += 2 * half)
+        in_vectors(half, [&](int64_t d, int lanes) {
+            vf first = load_lanes(x + d, lanes), second = load_lanes(x + half + d, lanes);
+            vf c = load_lanes(cos + d, lanes), s = load_lanes(sin + d, lanes);
+            store_lanes(x + d, first * c - second * s, lanes);
+            store_lanes(x + half + d, second * c + first * s, lanes);
+        });
+}
+
+template <class T>
+void norm_row(const T* x, const T* residual, const T* weight, T* y, T* total, int64_t width, float eps) {
+    vf squares = {};
+    in_vectors(width, [&](int64_t i, int lanes) {
+        vf v = load_lanes(x + i, lanes);
+        if (residual) {
+            v = rounded<T>(v + load_lanes(residual + i, lanes));
+            store_lanes(total + i, v, lanes);
+        }
+        squares += v * v;
+    });
+    const float scale = 1.0f / std::sqrt(sum(squares) / float(width) + eps);
+    const T* source = residual ? total : x;
+    in_vectors(width, [&](int64_t i, int lanes) {
+        vf scaled = rounded<T>(load_lanes(source + i, lanes) * scale);
+        store_lanes(y + i, scaled * load_lanes(weight + i, lanes), lanes);
+    });
+}
+
+template <class T>
+void silu_row(const T* gate, const T* up, T* y, int64_t width) {
+    in_vectors(width, [&](int64_t i, int lanes) {
+        vf g = load_lanes(gate + i, lanes);
+        vf e = exp_nonpositive(g < 0.0f ? g : -g);
+        vf silu = g * (g < 0.0f ? e : splat(1.0f)) / (1.0f + e);
+        store_lanes(y + i, rounded<T>(silu) * load_lanes(up + i, lanes), lanes);
+    });
+}
+
+template <class S, class T>
+void write_as(const void* key, const void* value, void* key_cache, void* value_cache, const int64_t* slots,
+              int64_t tokens, int64_t heads, int64_t dim, int64_t block_size, int64_t key_stride, int64_t value_stride,
+              int threads) {
+    write_rows((const S*)key, (const S*)value, (T*)key_cache, (T*)value_cache, slots, tokens, heads, dim, block_size,
+               key_stride, value_stride, threads);
+}
+
+}  // namespace
+
+// 0, or 2 where a slot is not in the cache.
+extern "C" int batchscope_write_kv(const void* key, const void* value, void* key_cache, void* value_cache,
+                                   const int64_t* slots, int64_t tokens, int64_t heads, int64_t dim, int64_t num_blocks,
+                                   int64_t block_size, int64_t key_stride, int64_t value_stride, int source_dtype,
+                                   int cache_dtype, int threads) {
+    for (int64_t t = 0; t < tokens; t++)
+        if (slots[t] < 0 || slots[t] >= num_blocks * block_size) return 2;
+    auto write = source_dtype == BFLOAT16 ? (cache_dtype == BFLOAT16 ? write_as<bf16, bf16> : write_as<bf16, float>)
+                                          : (cache_dtype == BFLOAT16 ? write_as<float, bf16> : write_as<float, float>);
+    write(key, value, key_cache, value_cache, slots, tokens, heads, dim, block_size, key_stride, value_stride, threads);
+    return 0;
+}
+
+extern "C" void batchscope_rotary(void* query, void* key, const float* cos, const float* sin, int64_t tokens,
+                                  int64_t heads, int64_t kv_heads, int64_t half, int64_t query_stride,
+                                  int64_t key_stride, int dtype, int threads) {
+    over_rows(tokens, tokens * (heads + kv_heads) * half * 2, threads, [&](int64_t t) {
+        const float *c = cos + t * half, *s = sin + t * half;
+        if (dtype == BFLOAT16) {
+            rotate((bf16*)query + t * query_stride, heads, half, c, s);
+            rotate((bf16*)key + t * key_stride, kv_heads, half, c, s);
+        } else {
+            rotate((float*)query + t * query_stride, heads, half, c, s);
+            rotate((float*)key + t * key_stride, kv_heads, half, c, s);
+        }
+    });
+}
+
+template <class T>
+static void norm_rows(const void* x, const void* residual, const void* weight, void* y, void* total, int64_t tokens,
+                      int64_t width, int64_t x_stride, int64_t residual_stride, float eps, int threads) {
+    over_rows(tokens, tokens * width, threads, [&](int64_t t) {
+        norm_row((const T*)x + t * x_stride, residual ? (const T*)residual + t * residual_stride : nullptr,
+                 (const T*)weight, (T*)y + t * width, residual ? (T*)total + t * width : nullptr, width, eps);
+    });
+}
+
+extern "C" void batchscope_rms_norm(const void* x, const void* residual, const void* weight, void* y, void* total,
+                                    int64_t tokens, int64_t width, int64_t x_stride, int64_t residual_stride, float eps,
+                                    int dtype, int threads) {
+    auto norm = dtype == BFLOAT16 ? norm_rows<bf16> : norm_rows<float>;
+    norm(x, residual, weight, y, total, tokens, width, x_stride, residual_stride, eps, threads);
+}
+
+template <class T>
+static void silu_rows(const void* gate_up, void* y, int64_t tokens, int64_t width, int64_t stride, int threads) {
+    over_rows(tokens, tokens * width, threads, [&](int64_t t) {
+        const T* row = (const T*)gate_up + t * stride;
+        silu_row(row, row + width, (T*)y + t * width, width);
+    });
+}
+
+extern "C" void batchscope_silu_mul(const void* gate_up, void* y, int64_t tokens, int64_t width, int64_t stride,
+                                    int dtype, int threads) {
+    (dtype == BFLOAT16 ? silu_rows<bf16> : silu_rows<float>)(gate_up, y, tokens, width, stride, threads);
+}

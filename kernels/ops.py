@@ -1,0 +1,121 @@
+"""The only door to the kernels: checks an operation's arguments and hands it to the backend of its device.
+
+Knows: who serves which device. Must not know: how anything is computed.
+
+    cpu    kernels.cpu.native, C++ built at first use; kernels.cpu.portable where there is no compiler
+    cuda   kernels.triton.backend
+    else   kernels.reference, the specification; BATCHSCOPE_KERNELS=reference forces it everywhere
+
+Tensors of one call are on one device. KV layout, the same for all backends (T tokens, R sequences, D head_dim):
+    key_cache [num_blocks, kv_heads, D, block_size], value_cache [num_blocks, kv_heads, block_size, D]
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import Any
+
+import torch
+
+from kernels import checks, reference
+from kernels.cpu import linear as cpu_linear
+
+
+@cache
+def backend(device_type: str) -> Any:
+    """The module that serves a kind of device: "cpu", "cuda", ... Chosen once in a process."""
+    choice = os.environ.get("BATCHSCOPE_KERNELS", "auto")
+    if choice not in ("auto", "reference"):
+        raise ValueError(f"BATCHSCOPE_KERNELS is {choice!r}; it must be auto or reference")
+    if choice == "auto" and device_type == "cpu":
+        from kernels.cpu import native
+
+        if native.available:
+            return native
+        from kernels.cpu import portable
+
+        return portable
+    if choice == "auto" and device_type == "cuda":
+        from kernels.triton import backend as triton_backend
+
+        return triton_backend
+    return reference
+
+
+def new_kv_cache(
+    num_blocks: int, block_size: int, kv_heads: int, head_dim: int, dtype: torch.dtype, device: torch.device | str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Zeroed key and value cache of one layer. Raises ValueError where a size is not positive or the dtype unknown."""
+    if min(num_blocks, block_size, kv_heads, head_dim) < 1 or dtype not in checks.DTYPES:
+        raise ValueError(
+            f"no KV cache of {num_blocks} blocks of {block_size} positions, {kv_heads} heads, {head_dim} dims, {dtype}"
+        )
+    key_cache = torch.zeros(num_blocks, kv_heads, head_dim, block_size, dtype=dtype, device=device)
+    return key_cache, torch.zeros(num_blocks, kv_heads, block_size, head_dim, dtype=dtype, device=device)
+
+
+def write_kv(
+    key: torch.Tensor, value: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, slots: torch.Tensor
+) -> None:
+    """Write key and value [T, kv_heads, D] into the slots (int64 [T], block * block_size + offset) of the cache."""
+    checks.check_write_kv(key, value, key_cache, value_cache, slots)
+    backend(key.device.type).write_kv(key, value, key_cache, value_cache, slots)
+
+
+def paged_attention(
+    query: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    block_tables: torch.Tensor,
+    query_starts: torch.Tensor,
+    context_lens: torch.Tensor,
+    scale: float,
+    max_query_len: int,
+    max_context_len: int,
+) -> torch.Tensor:
+    """Causal attention through block tables: prefill, decode and both at once. Gives [T, H, D].
+
+    query [T, H, D]; sequence r owns the rows query_starts[r]:query_starts[r + 1] (int32 [R + 1]), its query i stands at
+    position context_lens[r] - query_len + i (int32 [R]), its position p is in block block_tables[r, p // block_size]
+    (int32 [R, M]). Query head h reads KV head h // (H / kv_heads). max_query_len and max_context_len bound the lengths,
+    so that a GPU launch need not wait for them. Slots past context_lens may hold NaN.
+    """
+    checks.check_paged_attention(query, key_cache, value_cache, block_tables, query_starts, context_lens)
+    return backend(query.device.type).paged_attention(
+        query, key_cache, value_cache, block_tables, query_starts, context_lens, scale, max_query_len, max_context_len
+    )
+
+
+def rotary(query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
+    """Rotate query [T, H, D] and key [T, KH, D] in place; cos, sin float32 [T, D / 2]. Rotate-half, as in Llama."""
+    checks.check_rotary(query, key, cos, sin)
+    backend(query.device.type).rotary(query, key, cos, sin)
+
+
+def rms_norm(
+    x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.Tensor | None = None
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """RMS norm of x [T, N]: y; with residual [T, N]: (norm of x + residual, x + residual)."""
+    checks.check_rms_norm(x, weight, residual)
+    return backend(x.device.type).rms_norm(x, weight, eps, residual)
+
+
+def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
+    """SiLU(gate) * up for gate_up [T, 2N] = gate | up: [T, N]."""
+    checks.check_silu_mul(gate_up)
+    return backend(gate_up.device.type).silu_mul(gate_up)
+
+
+def pack_linear(weight: torch.Tensor) -> Any:
+    """Prepare weight [out, in] for `linear` once. What it gives back is only for `linear`."""
+    if weight.dim() != 2:
+        raise ValueError(f"a linear weight is [out, in], not {list(weight.shape)}")
+    return cpu_linear.pack(weight) if weight.device.type == "cpu" else weight
+
+
+def linear(x: torch.Tensor, packed: Any) -> torch.Tensor:
+    """x [T, in] times a weight from `pack_linear`: [T, out]."""
+    if isinstance(packed, torch.Tensor):
+        return torch.nn.functional.linear(x, packed)
+    return cpu_linear.linear(x, packed)

@@ -1,0 +1,102 @@
+"""The specification: each operation in plain PyTorch, for any device, as plainly as it can be said.
+
+Knows: what an operation means. Must not know: how to be fast. Every other backend is tested against this module.
+
+KV layout of every backend, chosen so that decode vectorises over positions for scores and over dims for values:
+    key_cache   [num_blocks, kv_heads, head_dim, block_size]
+    value_cache [num_blocks, kv_heads, block_size, head_dim]
+A slot is block * block_size + offset. Slots that no position occupies may hold anything, NaN included.
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+def write_kv(
+    key: torch.Tensor, value: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, slots: torch.Tensor
+) -> None:
+    """Write key and value [T, KH, D] of each token to its slot, int64 [T]."""
+    block_size = value_cache.shape[2]
+    blocks, offsets = slots // block_size, slots % block_size
+    key_cache[blocks, :, :, offsets] = key.to(key_cache.dtype)
+    value_cache[blocks, :, offsets] = value.to(value_cache.dtype)
+
+
+def gather_kv(
+    key_cache: torch.Tensor, value_cache: torch.Tensor, block_table: torch.Tensor, context_len: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values of one sequence's positions 0..context_len, each [KH, context_len, D], in the cache's dtype."""
+    _, kv_heads, block_size, head_dim = value_cache.shape
+    blocks = block_table[: -(-context_len // block_size)].long()
+    keys = key_cache[blocks].permute(1, 0, 3, 2).reshape(kv_heads, -1, head_dim)
+    values = value_cache[blocks].transpose(0, 1).reshape(kv_heads, -1, head_dim)
+    return keys[:, :context_len], values[:, :context_len]
+
+
+def paged_attention(
+    query: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    block_tables: torch.Tensor,
+    query_starts: torch.Tensor,
+    context_lens: torch.Tensor,
+    scale: float,
+    max_query_len: int,
+    max_context_len: int,
+) -> torch.Tensor:
+    """Causal attention of query [T, H, D] through block tables (PagedAttention, Kwon et al. 2023); gives [T, H, D].
+
+    Query i of sequence r stands at position context_lens[r] - query_len[r] + i. Softmax and sums in float32.
+    """
+    group = query.shape[1] // value_cache.shape[1]
+    out = torch.zeros_like(query, memory_format=torch.contiguous_format)
+    starts, lens = query_starts.tolist(), context_lens.tolist()
+    for r, context_len in enumerate(lens):
+        rows = slice(starts[r], starts[r + 1])
+        query_len = rows.stop - rows.start
+        if query_len == 0:
+            continue
+        keys, values = gather_kv(key_cache, value_cache, block_tables[r], context_len)
+        keys = keys.float().repeat_interleave(group, dim=0)
+        values = values.float().repeat_interleave(group, dim=0)
+        scores = query[rows].float().transpose(0, 1) @ keys.transpose(1, 2) * scale
+        position = torch.arange(context_len, device=query.device)
+        visible = position <= position[context_len - query_len :, None]
+        weights = torch.softmax(scores.masked_fill(~visible, float("-inf")), dim=-1)
+        out[rows] = (weights @ values).transpose(0, 1).to(query.dtype)
+    return out
+
+
+def rotary(query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
+    """Rotate query [T, H, D] and key [T, KH, D] in place by cos and sin, float32 [T, D / 2] (RoPE, Su et al. 2021).
+
+    Rotate-half, the convention of Llama in transformers: dim i pairs with dim i + D / 2.
+    """
+    half = cos.shape[1]
+    cos, sin = cos[:, None], sin[:, None]
+    for x in (query, key):
+        first, second = x[..., :half].float(), x[..., half:].float()
+        x[..., :half] = (first * cos - second * sin).to(x.dtype)
+        x[..., half:] = (second * cos + first * sin).to(x.dtype)
+
+
+def rms_norm(
+    x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.Tensor | None = None
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """RMS norm of x [T, N] (Zhang and Sennrich 2019), or of x + residual, which is then given back as well.
+
+    The normalised value is rounded to x's dtype before the weight is applied, as transformers does.
+    """
+    if residual is not None:
+        x = x + residual
+    wide = x.float()
+    scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    y = weight * scaled.to(x.dtype)
+    return y if residual is None else (y, x)
+
+
+def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
+    """SiLU(gate) * up for gate_up [T, 2N] = gate | up; gives [T, N] (SwiGLU, Shazeer 2020)."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return torch.nn.functional.silu(gate) * up

@@ -1,0 +1,180 @@
+"""Every setting of the service: one typed class, read from BATCHSCOPE_* variables and checked at start.
+
+Knows: names, types, defaults and what they mean for people. Must not know: Django (settings.py turns these into
+Django's own), the broker, torch.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from difflib import get_close_matches
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import ByteSize, Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from inference.config import EngineConfig, ParameterError
+from playground.database import DatabaseURLError, database_from_url
+
+PROJECT_FOLDER = Path(__file__).resolve().parent.parent
+PREFIX = "BATCHSCOPE_"
+READ_ELSEWHERE = frozenset({"BATCHSCOPE_KERNELS"})  # by kernels/ops.py, which knows no settings class
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+_ENGINE_FIELDS = tuple(EngineConfig.__dataclass_fields__)
+
+Words = Annotated[tuple[str, ...], NoDecode]  # "a,b" in the environment
+
+
+class SettingsError(ValueError):
+    """One or more settings are wrong. The message is for the person who set them and names each variable."""
+
+
+class Settings(BaseSettings):
+    """Field `port` is the variable BATCHSCOPE_PORT, and so on. An empty variable counts as not set."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="ignore", frozen=True,
+                                      protected_namespaces=())  # fmt: skip
+
+    # The engine: the fields of EngineConfig.
+    model: str = Field("smollm2", description="`smollm2` (the default model), a folder with config.json and "
+                       "safetensors, a .gguf file, or `scripted:FILE.json`")  # fmt: skip
+    device: str = Field("auto", description="`auto` (CUDA where there is a GPU), `cpu` or `cuda`")
+    dtype: str = Field("auto", description="`auto`, `float32` or `bfloat16`")
+    block_size: int = Field(16, description="positions that one KV block holds")
+    kv_blocks: int | None = Field(None, description="blocks in the KV pool; unset: as many as fit `BATCHSCOPE_KV_MEMORY`")
+    kv_memory: ByteSize = Field(ByteSize(1 << 30), description="memory for the KV pool, such as `1GiB`")
+    max_num_seqs: int = Field(64, description="seats: requests that run in one iteration")
+    max_num_batched_tokens: int = Field(512, description="token budget of one iteration")
+    max_model_len: int | None = Field(None, description="prompt and answer together, in tokens; unset: the model's limit")
+    policy: str = Field("continuous", description="who may join the batch: `continuous`")
+    model_cache: str = Field("", description="folder for converted models; unset: `batchscope` in the user's cache folder")
+
+    # The service.
+    host: str = Field("127.0.0.1", description="address to listen on; others than loopback need an account with a password")
+    port: int = Field(8000, ge=1, le=65535, description="port to listen on")
+    data_dir: Path = Field(PROJECT_FOLDER / ".batchscope", description="folder for the database, the secret key and the "
+                           "private broker; default `.batchscope` in the project folder")  # fmt: skip
+    database_url: str = Field("", description="`postgres://USER:PASSWORD@HOST:PORT/NAME` or `sqlite:///PATH`; unset: SQLite in "
+                              "the data folder")  # fmt: skip
+    redis_url: str = Field("", description="`redis://`, `rediss://` or `unix://` of a Redis or Valkey server; unset: a private one "
+                           "is started")  # fmt: skip
+    secret_key: str = Field("", repr=False, description="Django's secret key; unset: made at first start and kept in the data folder")
+    allowed_hosts: Words = Field((), description="host names by which browsers reach the service, with commas between; "
+                                 "loopback names always work")  # fmt: skip
+    origins: Words = Field((), description="further origins whose pages may open sockets and send forms, such as "
+                           "`https://chat.example.org`, with commas between")  # fmt: skip
+    debug: bool = Field(False, description="Django's debug pages; never on a service that others reach")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="least level that is logged")
+    log_format: Literal["text", "json"] = Field("text", description="`text` (key=value) or `json`, one line each on stderr")
+
+    # Bounds.
+    queue_limit: int = Field(2000, ge=1, le=1_000_000, description="requests that may wait or run in all; beyond: `queue_full`")
+    resume_grace: float = Field(1.0, ge=0, le=3600, description="seconds until a request of a closed socket is cancelled")
+    conversation_grace: float = Field(30.0, ge=0, le=86400, description="the same for a request in a conversation, whose "
+                                      "answer goes on without a reader")  # fmt: skip
+    hang_timeout: float = Field(10.0, gt=0, le=3600, description="seconds without an iteration, with work to do, after which "
+                                "the engine counts as hung")  # fmt: skip
+
+    @field_validator("allowed_hosts", "origins", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return tuple(word.strip() for word in value.split(",") if word.strip()) if isinstance(value, str) else value
+
+    @field_validator("origins")
+    @classmethod
+    def _origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in value:
+            parts = urlsplit(origin)
+            if parts.scheme not in ("http", "https") or not parts.netloc or origin != f"{parts.scheme}://{parts.netloc}":
+                raise ValueError(f"{origin!r} is no origin; write it like https://chat.example.org, without a path")
+        return value
+
+    @field_validator("redis_url")
+    @classmethod
+    def _redis_url(cls, value: str) -> str:
+        if value and not value.startswith(("redis://", "rediss://", "unix://")):
+            raise ValueError("it must start with redis://, rediss:// or unix://")
+        return value
+
+    @field_validator("database_url")
+    @classmethod
+    def _database_url(cls, value: str) -> str:
+        if value:
+            database_from_url(value)
+        return value
+
+    @field_validator("data_dir")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+    @model_validator(mode="after")
+    def _engine(self) -> Settings:
+        self.engine_config()
+        return self
+
+    def engine_config(self) -> EngineConfig:
+        """The engine's part. Raises ParameterError where a value is out of range."""
+        values = {name: getattr(self, name) for name in _ENGINE_FIELDS}
+        return EngineConfig(**{**values, "kv_memory": int(self.kv_memory)})
+
+    @property
+    def model_name(self) -> str:
+        """The model as clients see it: a name, never a path."""
+        kind, _, file = self.model.partition(":") if self.model.startswith("scripted:") else ("", "", self.model)
+        return ":".join(filter(None, (kind, Path(file).name or file)))
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach `host`."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def base_url(self) -> str:
+        """Where a person's browser finds the service: the first configured origin, else the address listened on."""
+        if self.origins:
+            return self.origins[0]
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
+        return f"http://{f'[{host}]' if ':' in host and not host.startswith('[') else host}:{self.port}"
+
+
+def load_settings() -> Settings:
+    """Settings from the environment. Raises SettingsError with a sentence for each variable that is wrong."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        raise SettingsError("; ".join(_sentence(item) for item in error.errors())) from None
+
+
+def unknown_variables() -> dict[str, str]:
+    """Variables that look like settings and are none, each with the name that may have been meant (or "")."""
+    known = [PREFIX + name.upper() for name in Settings.model_fields]
+    strangers = [n for n in os.environ if n.startswith(PREFIX) and n not in known and n not in READ_ELSEWHERE]
+    return {name: next(iter(get_close_matches(name, known, 1)), "") for name in sorted(strangers)}
+
+
+def _sentence(item: Any) -> str:
+    cause = item.get("ctx", {}).get("error")
+    if isinstance(cause, ParameterError):
+        return _with_variable_names(str(cause))
+    variable = PREFIX + str(item["loc"][0]).upper()
+    if isinstance(cause, DatabaseURLError):  # its value may hold a password
+        return f"{variable} can't be used: {cause}"
+    message = str(cause) if cause else item["msg"][0].lower() + item["msg"][1:]
+    return f"{variable} is {str(item['input'])[:80]!r}: {message}"
+
+
+def _with_variable_names(message: str) -> str:
+    """An engine's sentence ("max_num_seqs is 0; ...") with its fields as the variables a person can set."""
+    first, *rest = [name for name in _ENGINE_FIELDS if message.startswith(name + " ")] or [""]
+    names = [name for name in _ENGINE_FIELDS if name == first or "_" in name]
+    return re.sub(rf"\b({'|'.join(names)})\b", lambda match: PREFIX + match[0].upper(), message, count=0)

@@ -1,0 +1,310 @@
+"""Between the sockets and the engines: accepted means durable, and every accepted request gets one final state.
+
+Knows: the order of row and broker (R1 of the promises: first the row is committed, then the broker is told), who
+follows what, and how lost requests are put back. Must not know: sockets, HTTP, torch, Redis commands.
+One Gateway in each web process, on its one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import logging
+import secrets
+from collections.abc import AsyncIterator
+from functools import lru_cache
+from typing import Any
+
+from channels.db import database_sync_to_async
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError
+
+from inference.config import SEED_LIMIT, SamplingParams
+from inference.scheduling.request import RequestRefused
+from inference.serving.client import UNREACHABLE, EngineClient, Event
+from inference.serving.messages import Delta, Finish
+from playground import rows
+from playground.followers import Followers
+from playground.models import Conversation, InferenceRequest
+
+log = logging.getLogger("batchscope.gateway")
+
+SWEEP_EVERY = 2.0  # seconds
+UNFOLLOWED_GRACE = 5.0  # seconds at least until a request that nobody has begun to follow is given up
+ROW_WITHIN = 2.0  # seconds that a follower waits for the row's final state before it hands on the finish
+
+
+class Gateway:
+    """Submit, cancel, follow. Raises RequestRefused with a code of the contract."""
+
+    def __init__(self, redis_url: str, *, queue_limit: int, resume_grace: float, conversation_grace: float) -> None:
+        self.client = EngineClient(redis_url)
+        self._queue_limit = queue_limit
+        self._graces = (resume_grace, conversation_grace)
+        self._followers = Followers(self._count_followers, self._give_up)
+        self._watched: dict[str, asyncio.Event] = {}  # not final as far as we know; set once the row is
+        self._running: set[str] = set()  # rows to be marked so
+        self._marked: set[str] = set()
+        self._finished: set[str] = set()  # rows whose log has a finish
+        self._changed = asyncio.Event()
+        self._sweep_now = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.client.on_event(self._on_event)
+        self.client.on_reconnect(self._sweep_now.set)
+
+    async def ensure_started(self) -> None:
+        """Start the background work on the running loop. Any number of calls; a broker that is away is no error."""
+        if self._tasks:
+            return
+        await self.client.start()
+        for work in (self._sweeper, self._writer):
+            # A context of their own: asgiref ties database work to the request that started it, and ends with that.
+            task = asyncio.create_task(work(), name=f"gateway{work.__name__}", context=contextvars.Context())
+            self._tasks.append(task)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._followers.close()
+        await self.client.close()
+
+    async def submit(
+        self,
+        user: User,
+        *,
+        params: SamplingParams,
+        messages: list[dict[str, str]] | None = None,
+        prompt: str | None = None,
+        conversation: Conversation | None = None,
+        ref: str = "",
+        **fields: Any,
+    ) -> InferenceRequest:
+        """Accept a request: when this returns, it is durable. `position` on the row: how many wait before it.
+
+        Follow it then; a request that nobody follows is given up after a grace.
+        """
+        await self.ensure_started()
+        seed = params.seed if params.seed is not None else secrets.randbelow(SEED_LIMIT)
+        row = InferenceRequest(
+            owner=user,
+            conversation=conversation,
+            messages=messages,
+            prompt=prompt,
+            params={k: v for k, v in params.to_mapping().items() if k != "seed"},
+            seed=seed,
+            ref=ref,
+            **fields,
+        )
+        row.position = await database_sync_to_async(rows.create)(row, self._queue_limit)
+        request_id = str(row.pk)
+        self._watched.setdefault(request_id, asyncio.Event())
+        self._followers.arm(request_id, max(UNFOLLOWED_GRACE, self._grace(row)))
+        try:
+            await self.client.submit(rows.submission_of(row))
+        except UNREACHABLE as error:
+            log.warning("submit_delayed: %s; the sweeper puts it back", type(error).__name__)
+        return row
+
+    async def cancel(self, user: User, request_id: str) -> bool:
+        """Ask for the end of a request; its finish follows. False where `user` has none of that id."""
+        row = await database_sync_to_async(rows.owned)(user, request_id)
+        if row is None:
+            return False
+        if not row.is_final:
+            await self._cancel(str(row.pk))
+        return True
+
+    async def follow(self, user: User, request_id: str, after_seq: int = 0) -> AsyncIterator[Event]:
+        """Deltas after `after_seq`, then the finish, by which time the row has its final state.
+
+        Raises RequestRefused(not_found). Close the iterator (contextlib.aclosing) when the reader has gone: once the
+        last one has, the request is cancelled after a grace.
+        """
+        await self.ensure_started()
+        row = await database_sync_to_async(rows.owned)(user, request_id)
+        if row is None:
+            raise RequestRefused("not_found", "there is no such request")
+        request_id = str(row.pk)
+        if row.is_final and not await self._log_exists(request_id):
+            for event in _from_row(row, after_seq):
+                yield event
+            return
+        final = asyncio.Event() if row.is_final else self._watched.setdefault(request_id, asyncio.Event())
+        grace: float | None = self._grace(row)
+        self._followers.attach(request_id)
+        try:
+            async with contextlib.aclosing(self.client.follow(request_id, after_seq)) as events:
+                async for event in events:
+                    if isinstance(event, Finish):
+                        grace = None
+                        if not row.is_final:
+                            await self._until_final(request_id, final)
+                    yield event
+        finally:
+            self._followers.detach(request_id, grace)
+
+    # Cancelling
+
+    def _grace(self, row: InferenceRequest) -> float:
+        resume, conversation = self._graces
+        return resume if row.conversation_id is None else conversation
+
+    async def _count_followers(self, request_id: str, change: int) -> int:
+        """How many there are over all web processes; while nobody can be asked, those of this process decide."""
+        try:
+            return await self.client.broker.follow(request_id, change)
+        except UNREACHABLE:
+            return 0
+
+    async def _give_up(self, request_id: str) -> None:
+        if request_id in self._watched:
+            await self._cancel(request_id)
+
+    async def _cancel(self, request_id: str) -> None:
+        try:
+            await self.client.cancel(request_id)
+        except UNREACHABLE:
+            log.warning("cancel_delayed: the broker is away; the sweeper sees to it")
+        try:
+            await database_sync_to_async(rows.ask_cancel)(request_id)
+        except DatabaseError as error:
+            log.warning("database_error: cancel not recorded, %s", error)
+
+    # From the feed to the rows
+
+    def _on_event(self, event: Event) -> None:
+        request_id = event.request_id
+        if request_id not in self._watched:
+            return
+        if isinstance(event, Finish):
+            self._finished.add(request_id)
+        elif request_id in self._marked:
+            return
+        else:
+            self._marked.add(request_id)
+            self._running.add(request_id)
+        self._changed.set()
+
+    async def _until_final(self, request_id: str, final: asyncio.Event) -> None:
+        self._finished.add(request_id)
+        self._changed.set()
+        try:
+            await asyncio.wait_for(final.wait(), ROW_WITHIN)
+        except TimeoutError:
+            log.warning("row_late: request %s is over, its row is not written yet", request_id)
+
+    async def _writer(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            running, self._running = self._running, set()
+            finished, self._finished = self._finished, set()
+            try:
+                outcomes = await self._outcomes(finished)
+                await database_sync_to_async(rows.apply)(running - finished, outcomes)
+            except (DatabaseError, *UNREACHABLE) as error:
+                log.warning("rows_delayed: %d, %s", len(finished) + len(running), type(error).__name__)
+                self._running |= running
+                self._finished |= finished
+                await asyncio.sleep(0.5)
+                self._changed.set()
+                continue
+            for outcome in outcomes:
+                self._settle(outcome.finish.request_id)
+
+    async def _outcomes(self, request_ids: set[str]) -> list[rows.Outcome]:
+        outcomes = []
+        for request_id in request_ids:
+            found = await self.client.log(request_id)
+            if found.finish is not None:  # else the broker lost it meanwhile, and it runs again
+                outcomes.append(rows.Outcome(found.finish, found.text, found.claims))
+        return outcomes
+
+    def _settle(self, request_id: str) -> None:
+        self._marked.discard(request_id)
+        if final := self._watched.pop(request_id, None):
+            final.set()
+
+    # The sweeper
+
+    async def _sweeper(self) -> None:
+        while True:
+            self._sweep_now.clear()
+            try:
+                await self._sweep()
+            except (DatabaseError, *UNREACHABLE) as error:
+                log.warning("sweep_failed: %s", type(error).__name__)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._sweep_now.wait(), SWEEP_EVERY)
+
+    async def _sweep(self) -> None:
+        """Bring rows and logs together: put back what the broker lost, write final states nobody has written."""
+        unfinished = await database_sync_to_async(rows.unfinished)()
+        if not unfinished:
+            return
+        ends = await self.client.broker.log_ends([row.request_id for row in unfinished])
+        lost = [row.request_id for row in unfinished if not ends[row.request_id]]
+        if lost:
+            await self._put_back(lost)
+        for row in unfinished:
+            end = ends[row.request_id]
+            if end == "finish":
+                self._finished.add(row.request_id)
+            elif row.cancel_requested:
+                await self.client.cancel(row.request_id)
+            elif end in ("claim", "delta", "release") and row.state == InferenceRequest.State.ACCEPTED:
+                self._running.add(row.request_id)
+        if self._finished or self._running:
+            self._changed.set()
+
+    async def _put_back(self, request_ids: list[str]) -> None:
+        put_back = 0
+        for row in await database_sync_to_async(rows.by_ids)(request_ids):
+            put_back += await self.client.submit(rows.submission_of(row))
+        if put_back:
+            log.warning("requests_put_back: %d", put_back)
+
+    async def _log_exists(self, request_id: str) -> bool:
+        try:
+            return await self.client.exists(request_id)
+        except UNREACHABLE:
+            return False
+
+
+def _from_row(row: InferenceRequest, after_seq: int) -> list[Event]:
+    """A finished answer whose log is not kept any more, in one piece."""
+    if after_seq > 0 and row.answer:
+        raise RequestRefused("not_found", "this answer's parts are not kept any more; read it from its conversation")
+    finish = Finish(
+        str(row.pk),
+        2 if row.answer else 1,
+        row.finish_reason,
+        prompt_tokens=row.prompt_tokens,
+        completion_tokens=row.completion_tokens,
+        cached_tokens=row.cached_tokens,
+        error_code=row.error_code,
+        error_message=row.error_message,
+        receipt=row.receipt,
+        engine=row.engine,
+    )
+    return [*([Delta(finish.request_id, 1, row.answer, [], 0)] if row.answer else []), finish]
+
+
+@lru_cache(maxsize=1)
+def get_gateway() -> Gateway:
+    """This process's gateway. Raises ImproperlyConfigured where no broker is set."""
+    config = settings.BATCHSCOPE
+    if not config.redis_url:
+        raise ImproperlyConfigured("BATCHSCOPE_REDIS_URL is not set; `manage.py serve` starts a broker of its own")
+    return Gateway(
+        config.redis_url,
+        queue_limit=config.queue_limit,
+        resume_grace=config.resume_grace,
+        conversation_grace=config.conversation_grace,
+    )
+
+

@@ -1,0 +1,69 @@
+"""Errors over HTTP: JSON with a stable code for programs, a page for people. Never a path, an address or a traceback."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.utils.translation import gettext as _
+
+STATUS_OF_CODE = {
+    "bad_json": 400,
+    "bad_message": 400,
+    "bad_params": 400,
+    "prompt_too_long": 400,
+    "unauthorized": 401,
+    "forbidden": 403,
+    "not_found": 404,
+    "method_not_allowed": 405,
+    "conflict": 409,
+    "too_large": 413,
+    "queue_full": 429,
+    "rate_limited": 429,
+    "internal": 500,
+    "engine_unavailable": 503,
+    "draining": 503,
+}
+
+
+def json_error(code: str, message: str, **extra: Any) -> JsonResponse:
+    return JsonResponse({"error": {"code": code, "message": message, **extra}}, status=STATUS_OF_CODE[code])
+
+
+def wants_json(request: HttpRequest) -> bool:
+    """Whether a program is asking: by the path, or by what it accepts."""
+    return request.path.startswith("/api/") or request.get_preferred_type(["text/html", "application/json"]) == (
+        "application/json"
+    )
+
+
+def _answer(request: HttpRequest, code: str, message: str) -> HttpResponse:
+    if wants_json(request):
+        return json_error(code, message)
+    return render(request, f"{STATUS_OF_CODE[code]}.html", {"message": message}, status=STATUS_OF_CODE[code])
+
+
+def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    return _answer(request, "bad_message", _("The request can't be understood."))
+
+
+def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    return _answer(request, "forbidden", _("Your account has no right to see this page."))
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    return _answer(request, "forbidden", _("The form has expired or came from another site. Reload the page and try again."))
+
+
+def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    return _answer(request, "not_found", _("There is nothing at this address."))
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    message = _("Something went wrong on the server. The log has the details.")
+    if wants_json(request):
+        return json_error("internal", message)
+    # Without the request: its session may be what went wrong.
+    return HttpResponse(render_to_string("500.html", {"message": message}), status=500)

@@ -1,0 +1,131 @@
+"""What the gateway reads from and writes to the table of requests. Plain synchronous ORM, one transaction a call.
+
+Knows: the states of a row and how it comes to its final one. Must not know: the broker's commands, asyncio, sockets.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import Count, Q, QuerySet
+
+from inference.scheduling.request import RequestRefused
+from inference.serving.messages import Finish, Submission
+from playground.models import FINAL_STATES, InferenceRequest
+
+State = InferenceRequest.State
+_FINAL_STATE = {
+    "stop": State.COMPLETED,
+    "length": State.COMPLETED,
+    "cancelled": State.CANCELLED,
+    "expired": State.EXPIRED,
+    "error": State.FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a request ended, as its log has it."""
+
+    finish: Finish
+    answer: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    request_id: str
+    state: str
+    cancel_requested: bool
+
+
+def _unfinished() -> QuerySet[InferenceRequest]:
+    return InferenceRequest.objects.exclude(state__in=FINAL_STATES)
+
+
+def create(row: InferenceRequest, queue_limit: int) -> int:
+    """Commit a new row; how many wait before it. Raises RequestRefused(queue_full) where the queue has no room."""
+    with transaction.atomic():
+        counts = _unfinished().aggregate(all=Count("id"), waiting=Count("id", filter=Q(state=State.ACCEPTED)))
+        if counts["all"] >= queue_limit:
+            raise RequestRefused(
+                "queue_full", f"{counts['all']} requests wait or run, and {queue_limit} are allowed; try again later"
+            )
+        row.save(force_insert=True)
+    return counts["waiting"]
+
+
+def submission_of(row: InferenceRequest) -> Submission:
+    return Submission(
+        request_id=str(row.pk),
+        params={**row.params, "seed": row.seed},
+        messages=row.messages,
+        prompt=row.prompt,
+        prompt_ids=row.prompt_ids,
+        user=str(row.owner_id),
+        submitted_at=row.created_at.timestamp(),
+    )
+
+
+def owned(user: User, request_id: str) -> InferenceRequest | None:
+    try:
+        return InferenceRequest.objects.filter(owner=user, pk=uuid.UUID(request_id)).first()
+    except ValueError:
+        return None
+
+
+def unfinished() -> list[Unfinished]:
+    """Oldest first, so that what is put back keeps its order."""
+    rows = _unfinished().order_by("created_at").values_list("pk", "state", "cancel_requested")
+    return [Unfinished(str(pk), state, cancel) for pk, state, cancel in rows]
+
+
+def by_ids(request_ids: Sequence[str]) -> list[InferenceRequest]:
+    return list(_unfinished().filter(pk__in=request_ids).order_by("created_at"))
+
+
+def ask_cancel(request_id: str) -> None:
+    _unfinished().filter(pk=request_id).update(cancel_requested=True)
+
+
+def apply(running: Iterable[str], outcomes: Sequence[Outcome]) -> None:
+    """Write state changes, all in one transaction. A final state is written once: later ones find no row to change."""
+    with transaction.atomic():
+        for batch in _batches(list(running), 500):
+            InferenceRequest.objects.filter(pk__in=batch, state=State.ACCEPTED).update(state=State.RUNNING)
+        for outcome in outcomes:
+            _unfinished().filter(pk=outcome.finish.request_id).update(**_final_fields(outcome))
+
+
+def _final_fields(outcome: Outcome) -> dict[str, Any]:
+    finish = outcome.finish
+    return {
+        "state": _FINAL_STATE.get(finish.finish_reason, State.FAILED),
+        "finish_reason": finish.finish_reason,
+        "error_code": finish.error_code,
+        "error_message": finish.error_message,
+        "answer": outcome.answer.replace("\0", "\ufffd"),  # PostgreSQL keeps no NUL in a text
+        "prompt_tokens": finish.prompt_tokens,
+        "completion_tokens": finish.completion_tokens,
+        "cached_tokens": finish.cached_tokens,
+        "receipt": finish.receipt,
+        "engine": finish.engine,
+        "attempts": outcome.attempts,
+        "started_at": _time(finish.started_at),
+        "first_token_at": _time(finish.first_token_at),
+        "finished_at": _time(finish.finished_at) or datetime.now(UTC),
+    }
+
+
+def _time(seconds: float) -> datetime | None:
+    return datetime.fromtimestamp(seconds, UTC) if seconds else None
+
+
+def _batches(items: list[str], size: int) -> Iterable[list[str]]:
+    return (items[i : i + size] for i in range(0, len(items), size))

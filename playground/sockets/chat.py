@@ -1,0 +1,132 @@
+"""/ws/chat/: asks for answers and streams them, several at once on one socket.
+
+Knows: the protocol and the gateway. Must not know: the broker, the engine.
+Each answer is streamed by a task of its own, so that a `cancel` is heard at once. A request that is followed elsewhere,
+or that is over, can be resumed by its owner from any seq.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import aclosing
+from typing import Any
+
+from django.db import DatabaseError
+
+from inference.scheduling.request import RequestRefused
+from inference.serving.messages import Delta, Finish
+from playground.conversations import as_uuid, conversations_of, touch
+from playground.gateway import get_gateway
+from playground.models import Conversation
+from playground.sockets.base import INTERNAL, Socket, database
+from playground.sockets.protocol import (
+    Accepted,
+    Ack,
+    Cancel,
+    DeltaFrame,
+    ErrorFrame,
+    Finished,
+    Generate,
+    ProtocolError,
+    Resume,
+    Usage,
+)
+
+NO_REQUEST = "there is no such request of yours"
+log = logging.getLogger(__name__)
+
+
+class ChatSocket(Socket):
+    async def on_generate(self, message: Generate) -> None:
+        params = message.sampling_params()
+        conversation = await self._conversation(message.conversation)
+        try:
+            request = await get_gateway().submit(
+                self.user,
+                messages=message.message_dicts(),
+                prompt=message.prompt,
+                params=params,
+                conversation=conversation,
+                ref=message.ref or "",
+            )
+        except RequestRefused as error:
+            raise ProtocolError(error.code, str(error), ref=message.ref) from None
+        except DatabaseError:
+            log.exception("accept_failed", extra={"code": "engine_unavailable"})
+            words = "the request could not be stored just now, so it was not accepted; send it again later"
+            raise ProtocolError("engine_unavailable", words, ref=message.ref) from None
+        request_id = str(request.pk)
+        await self.send_message(Accepted(ref=message.ref, request_id=request_id, position=request.position))
+        self.start(request_id, self._stream(request_id, 0))
+        if conversation is not None:
+            await database(touch)(conversation, request.asked)
+
+    async def on_cancel(self, message: Cancel) -> None:
+        request_id = _canonical(message.request_id)
+        if not await get_gateway().cancel(self.user, request_id):
+            raise ProtocolError("not_found", NO_REQUEST, request_id=request_id)
+
+    async def on_resume(self, message: Resume) -> None:
+        request_id = _canonical(message.request_id)
+        self.start(request_id, self._stream(request_id, message.after_seq))
+
+    async def on_ack(self, message: Ack) -> None:
+        """Flow control is not needed yet; what a client has read is taken note of by nobody."""
+
+    async def _conversation(self, text: str | None) -> Conversation | None:
+        if text is None:
+            return None
+        pk = as_uuid(text)
+        found = await conversations_of(self.user).filter(pk=pk).afirst() if pk else None
+        if found is None:
+            raise ProtocolError("not_found", "there is no such conversation of yours")
+        return found
+
+    async def _stream(self, request_id: str, after_seq: int) -> None:
+        try:
+            async with aclosing(get_gateway().follow(self.user, request_id, after_seq)) as events:
+                async for event in events:
+                    await self._send_event(event)
+        except RequestRefused as error:
+            raise ProtocolError(error.code, str(error), request_id=request_id) from None
+        except Exception:
+            log.exception("stream_failed", extra={"code": "internal"})
+            raise ProtocolError("internal", INTERNAL, request_id=request_id) from None
+
+    async def _send_event(self, event: Delta | Finish) -> None:
+        if isinstance(event, Delta):
+            await self.send_message(
+                DeltaFrame(
+                    request_id=event.request_id,
+                    seq=event.seq,
+                    text=event.text,
+                    tokens=len(event.token_ids),
+                    iteration=event.iteration,
+                )
+            )
+            return
+        if event.error_code:
+            error = ErrorFrame(code=event.error_code, message=event.error_message, request_id=event.request_id)
+            await self.send_message(error)
+        await self.send_message(_finished(event))
+
+
+def _canonical(request_id: str) -> str:
+    """Ids are the server's and have one form; whatever else is sent names no request."""
+    pk = as_uuid(request_id)
+    if pk is None:
+        raise ProtocolError("not_found", NO_REQUEST, request_id=request_id)
+    return str(pk)
+
+
+def _finished(event: Finish) -> Finished:
+    usage: dict[str, Any] = {
+        name: getattr(event, name) for name in ("prompt_tokens", "completion_tokens", "cached_tokens")
+    }
+    return Finished(
+        request_id=event.request_id,
+        seq=event.seq,
+        finish_reason=event.finish_reason,
+        usage=Usage(**usage),
+        receipt=event.receipt,
+    )

@@ -1,0 +1,261 @@
+"""The messages of the sockets, as browsers and programs see them: one union a direction, and the decoder of frames.
+
+Knows: fields, bounds and their words for people. Must not know: Django, the gateway, who is asking.
+Unknown fields are refused, as unknown parameters are: what is ignored in silence is a wrong answer later.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
+
+from inference.config import ParameterError, SamplingParams
+
+PROTOCOL_VERSION = 1
+MAX_FRAME_BYTES = 256 * 1024
+MAX_DEPTH = 32
+MAX_MESSAGES = 1000
+MAX_REF_LENGTH = 128
+
+Id = Annotated[str, Field(max_length=64)]
+Ref = Annotated[str, Field(max_length=MAX_REF_LENGTH)]
+
+
+class ProtocolError(ValueError):
+    """A frame that can't be used. `code` is one of the contract's; `ref` and `request_id` where the frame had them."""
+
+    def __init__(self, code: str, message: str, ref: str | None = None, request_id: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.ref = ref
+        self.request_id = request_id
+
+
+# What clients send.
+
+
+class ClientModel(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class ChatMessage(ClientModel):
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class Generate(ClientModel):
+    type: Literal["generate"]
+    ref: Ref | None = None
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
+    prompt: str | None = None
+    params: dict[str, Any] = {}
+    conversation: Id | None = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Generate:
+        if (self.messages is None) == (self.prompt is None):
+            raise ValueError("generate needs one of messages and prompt, and not both")
+        return self
+
+    @field_validator("params", mode="before")
+    @classmethod
+    def _none_is_empty(cls, value: Any) -> Any:
+        return {} if value is None else value
+
+    def sampling_params(self) -> SamplingParams:
+        """Raises ProtocolError with code bad_params."""
+        try:
+            return SamplingParams.from_mapping(self.params)
+        except ParameterError as error:
+            raise ProtocolError("bad_params", str(error), ref=self.ref) from None
+
+    def message_dicts(self) -> list[dict[str, str]] | None:
+        return None if self.messages is None else [{"role": m.role, "content": m.content} for m in self.messages]
+
+
+class Cancel(ClientModel):
+    type: Literal["cancel"]
+    request_id: Id
+
+
+class Resume(ClientModel):
+    type: Literal["resume"]
+    request_id: Id
+    after_seq: Annotated[int, Field(ge=0, le=1 << 53)] = 0
+
+
+class Ack(ClientModel):
+    type: Literal["ack"]
+    request_id: Id
+    seq: Annotated[int, Field(ge=0, le=1 << 53)]
+
+
+class Ping(ClientModel):
+    type: Literal["ping"]
+    t: int | float | Annotated[str, Field(max_length=64)] | None = None
+
+
+ClientMessage = Annotated[Generate | Cancel | Resume | Ack | Ping, Field(discriminator="type")]
+
+
+# What the server sends.
+
+
+class ServerModel(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def frame(self) -> str:
+        """The message as a text frame; fields that are None are left out."""
+        return self.model_dump_json(exclude_none=True)
+
+
+class Limits(ServerModel):
+    message_bytes: int = MAX_FRAME_BYTES
+    messages: int = MAX_MESSAGES
+    max_model_len: int | None = None
+
+
+class Hello(ServerModel):
+    type: Literal["hello"] = "hello"
+    protocol: int = PROTOCOL_VERSION
+    model: str
+    limits: Limits
+
+
+class Accepted(ServerModel):
+    type: Literal["accepted"] = "accepted"
+    ref: str | None = None
+    request_id: str
+    position: int
+
+
+class Queued(ServerModel):
+    type: Literal["queued"] = "queued"
+    request_id: str
+    position: int
+    reason: str | None = None
+    eta_ms: float | None = None
+
+
+class DeltaFrame(ServerModel):
+    type: Literal["delta"] = "delta"
+    request_id: str
+    seq: int
+    text: str
+    tokens: int
+    iteration: int
+
+
+class Usage(ServerModel):
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+
+
+class Finished(ServerModel):
+    type: Literal["finished"] = "finished"
+    request_id: str
+    seq: int
+    finish_reason: str
+    usage: Usage
+    receipt: dict[str, Any]
+
+
+class ErrorFrame(ServerModel):
+    type: Literal["error"] = "error"
+    code: str
+    message: str
+    ref: str | None = None
+    request_id: str | None = None
+
+
+class Pong(ServerModel):
+    type: Literal["pong"] = "pong"
+    t: int | float | str | None = None
+
+
+class Draining(ServerModel):
+    type: Literal["draining"] = "draining"
+
+
+ServerMessage = Annotated[
+    Hello | Accepted | Queued | DeltaFrame | Finished | ErrorFrame | Pong | Draining, Field(discriminator="type")
+]
+
+_client = TypeAdapter(ClientMessage)
+
+
+def decode(text: str | None, data: bytes | None = None) -> Generate | Cancel | Resume | Ack | Ping:
+    """The message in a frame, given as its text or, for a binary frame, its bytes. Raises ProtocolError."""
+    if text is None:
+        raise ProtocolError("bad_json", "messages are JSON in text frames; this was a binary frame")
+    # Characters first: each takes a byte or more, so a huge frame is not encoded only to be measured.
+    if len(text) > MAX_FRAME_BYTES:
+        raise _too_large(len(text), "characters")
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError:
+        raise ProtocolError("bad_json", "the frame holds half a surrogate pair, which is not text") from None
+    if len(raw) > MAX_FRAME_BYTES:
+        raise _too_large(len(raw), "bytes")
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise ProtocolError("bad_json", f"the frame is not JSON: {error.msg} at character {error.pos}") from None
+    if not isinstance(value, dict):
+        raise ProtocolError("bad_message", "a message is a JSON object with a type")
+    _check_values(value)
+    try:
+        return _client.validate_python(value)
+    except ValidationError as error:
+        raise ProtocolError("bad_message", _sentence(error), *_labels(value)) from None
+
+
+def _too_large(size: int, unit: str) -> ProtocolError:
+    return ProtocolError("too_large", f"the frame has {size} {unit}; at most {MAX_FRAME_BYTES} bytes are read")
+
+
+def _check_values(value: dict[str, Any]) -> None:
+    """Depth and NUL of all values, with a stack of its own: the input chooses the depth."""
+    stack: list[tuple[Any, int]] = [(value, 1)]
+    while stack:
+        item, depth = stack.pop()
+        if isinstance(item, str):
+            if "\0" in item:
+                raise ProtocolError("bad_message", "the frame holds a NUL character, which is not text", *_labels(value))
+        elif isinstance(item, (dict, list)):
+            if depth > MAX_DEPTH:
+                message = f"the frame nests deeper than {MAX_DEPTH} levels"
+                raise ProtocolError("bad_json", message, *_labels(value))
+            children = (*item, *item.values()) if isinstance(item, dict) else item
+            stack.extend((child, depth + 1) for child in children)
+
+
+def _labels(value: dict[str, Any]) -> tuple[str | None, str | None]:
+    """`ref` and `request_id` of a message that is wrong elsewhere, so that its sender knows which one failed."""
+
+    def label(name: str, longest: int) -> str | None:
+        found = value.get(name)
+        return found if isinstance(found, str) and len(found) <= longest and "\0" not in found else None
+
+    return label("ref", MAX_REF_LENGTH), label("request_id", 64)
+
+
+def _sentence(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    if first["type"] == "union_tag_invalid":
+        return f"there is no message of this type; there are: {first['ctx']['expected_tags']}"
+    if first["type"] == "union_tag_not_found":
+        return "the message has no type"
+    if cause := first.get("ctx", {}).get("error"):
+        return str(cause)
+    kind, *path = first["loc"]
+    place = ".".join(str(part)[:40] for part in path)
+    if first["type"] == "extra_forbidden":
+        return f"{kind} has no field {place}"
+    if first["type"] == "missing":
+        return f"{kind} needs the field {place}"
+    message = first["msg"]
+    return f"{place} of {kind}: {message[0].lower()}{message[1:]}"

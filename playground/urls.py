@@ -1,0 +1,26 @@
+"""Every HTTP address. A view is closed to strangers unless it is marked `login_not_required`."""
+
+from django.contrib import admin
+from django.contrib.auth.decorators import login_not_required
+from django.urls import path
+from django.views.i18n import set_language
+
+from playground.http import api, health, pages
+
+urlpatterns = [
+    path("", pages.chat, name="chat"),
+    path("scheduler/", pages.scheduler, name="scheduler"),
+    path("login/", pages.Login.as_view(), name="login"),
+    path("login/<str:token>/", pages.login_link, name="login-link"),
+    path("logout/", pages.Logout.as_view(), name="logout"),
+    path("language/", login_not_required(set_language), name="set_language"),
+    path("api/conversations/", api.Conversations.as_view(), name="conversations"),
+    path("api/conversations/<uuid:conversation_id>/", api.OneConversation.as_view(), name="conversation"),
+    path("health", health.health, name="health"),
+    path("health/live", health.live, name="health-live"),
+    path("admin/", admin.site.urls),
+]
+handler400 = "playground.http.errors.bad_request"
+handler403 = "playground.http.errors.forbidden"
+handler404 = "playground.http.errors.not_found"
+handler500 = "playground.http.errors.server_error"

@@ -1,0 +1,135 @@
+// The socket and the answers that are on their way. Knows the protocol's flow: generate, accepted, deltas, resume.
+import { t } from "../i18n/index.js";
+import { count } from "../lib/format.js";
+import { Socket } from "../lib/socket.js";
+import { concerns, isOver, newAnswer, reduceAnswer, resumeMessage } from "./answer.js";
+import { fetchTurns, touch } from "./conversations.js";
+import { toMessages, toParams } from "./params.js";
+import * as store from "./store.js";
+
+const ACK_EVERY_MS = 250;
+
+/** Turns with an unfinished answer, of any conversation: leaving a conversation does not stop its answer. */
+const active = new Set();
+const ackedAt = new Map();
+
+export const socket = new Socket("/ws/chat/", { onMessage: hear, onLive: resumeAll });
+
+/** Follows a turn whose answer is not over, from the seq it has. */
+export function follow(turn) {
+  active.add(turn);
+  const message = resumeMessage(turn.answer.value);
+  if (message) socket.send(message);
+}
+
+/** Asks for an answer to `text` after `before` (the turns it follows). The turn shows at once. */
+export function ask(conversation, before, text) {
+  const settings = store.settings.value;
+  const ref = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
+  const plain = before.map((turn) => ({ user: turn.user, answer: turn.answer.value }));
+  const message = {
+    type: "generate",
+    ref,
+    messages: toMessages(settings, plain, text),
+    params: toParams(settings),
+    conversation,
+  };
+  const turn = store.makeTurn(text, newAnswer(ref, performance.now()), { message, maxTokens: settings.max_tokens });
+  active.add(turn);
+  if (socket.live) turn.sent = socket.send(message); // else it is sent when there is a connection
+  store.news.value = "";
+  return turn;
+}
+
+export function stop(turn) {
+  const answer = turn.answer.value;
+  if (isOver(answer)) return;
+  if (answer.requestId === null && !socket.live) {
+    turn.answer.value = { ...answer, phase: "finished", finishReason: "cancelled" }; // it never left this page
+    active.delete(turn);
+    return;
+  }
+  turn.answer.value = { ...answer, stopping: true };
+  if (answer.requestId) socket.send({ type: "cancel", request_id: answer.requestId });
+}
+
+function hear(message) {
+  if (message.type === "hello") {
+    store.model.value = message.model ?? "";
+    return;
+  }
+  if (message.type === "draining") {
+    store.notice.value = { code: "draining", message: t("chat.draining") };
+    return;
+  }
+  for (const turn of active) {
+    if (concerns(turn.answer.value, message)) {
+      apply(turn, message);
+      return;
+    }
+  }
+  if (message.type === "error" && !message.request_id) store.notice.value = message;
+}
+
+function apply(turn, message) {
+  const before = turn.answer.value;
+  const after = reduceAnswer(before, message, performance.now());
+  if (after === before) return;
+  turn.answer.value = after;
+  if (after.gap && !before.gap) socket.send(resumeMessage(after));
+  if (after.requestId && !before.requestId && after.stopping) {
+    socket.send({ type: "cancel", request_id: after.requestId });
+  }
+  if (message.type === "delta") acknowledge(after);
+  if (after.phase === "streaming" && before.phase !== "streaming") store.news.value = t("news.answering");
+  if (isOver(after)) settle(turn, after);
+}
+
+function settle(turn, answer) {
+  active.delete(turn);
+  ackedAt.delete(answer.requestId);
+  touch(turn.message?.conversation ?? null);
+  store.news.value =
+    answer.phase === "failed" ? t("news.failed") : t("news.finished", { tokens: count(answer.tokens) });
+}
+
+/** Flow control: tells the server how far this page has read, at most four times a second. */
+function acknowledge(answer) {
+  const now = performance.now();
+  if (now - (ackedAt.get(answer.requestId) ?? 0) < ACK_EVERY_MS) return;
+  ackedAt.set(answer.requestId, now);
+  socket.send({ type: "ack", request_id: answer.requestId, seq: answer.seq });
+}
+
+/** The connection is back: every answer that was on its way goes on from the last seq this page has. */
+function resumeAll() {
+  store.notice.value = store.notice.value?.code === "draining" ? null : store.notice.value;
+  for (const turn of active) {
+    turn.answer.value = { ...turn.answer.value, gap: false };
+    const message = resumeMessage(turn.answer.value);
+    if (message) {
+      socket.send(message);
+      if (turn.answer.value.stopping) socket.send({ type: "cancel", request_id: message.request_id });
+    } else {
+      void recover(turn);
+    }
+  }
+}
+
+/** The line broke between `generate` and `accepted`: was it taken? The server's rows know; if not, send it again. */
+async function recover(turn) {
+  const { message } = turn;
+  try {
+    const rows = turn.sent && message.conversation ? await fetchTurns(message.conversation) : [];
+    const row = rows.find((candidate) => candidate.answer.ref === message.ref);
+    if (isOver(turn.answer.value) || turn.answer.value.requestId) return;
+    if (row) {
+      apply(turn, { type: "accepted", ref: message.ref, request_id: row.answer.requestId });
+      follow(turn);
+      return;
+    }
+  } catch {
+    return; // the next reconnection asks again
+  }
+  turn.sent = socket.send(message) || turn.sent;
+}
