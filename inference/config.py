@@ -21,6 +21,14 @@ class ParameterError(ValueError):
     """A setting or sampling parameter is wrong. The message says which, what it was, and what is allowed."""
 
 
+class RequestRefused(ValueError):
+    """A request that can never run. `code` is one of the contract's error codes; the message has true numbers."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How one request is sampled and when it stops. Field names are those of the `params` message object.

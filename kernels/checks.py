@@ -1,6 +1,7 @@
-"""Checks of the arguments of an operation: shapes and dtypes only, since values would cost a pass over memory.
+"""Checks of the arguments of an operation: shapes, dtypes and layouts, since values would cost a pass over memory.
 
 Knows: what fits together. Must not know: backends. Raises ValueError with the shapes that were given.
+`ops` checks shapes and dtypes for every backend; a backend that hands out pointers checks the layouts it needs.
 """
 
 from __future__ import annotations
@@ -80,6 +81,29 @@ def check_rms_norm(x: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor
 def check_silu_mul(gate_up: torch.Tensor) -> None:
     if gate_up.dim() != 2 or gate_up.shape[1] % 2:
         raise ValueError(f"gate_up must be [tokens, 2 * width], not {_shape(gate_up)}")
+
+
+def with_contiguous_rows(x: torch.Tensor) -> torch.Tensor:
+    """x itself where the elements of each row (the first dim) are contiguous, else a copy whose are."""
+    return x if has_contiguous_rows(x) else x.contiguous()
+
+
+def has_contiguous_rows(x: torch.Tensor) -> bool:
+    """Whether rows may be strided (a slice of a fused projection) but are each contiguous; x is [T, N] or [T, H, D]."""
+    stride = x.stride()
+    return stride[-1] == 1 and (len(stride) == 2 or stride[1] == x.shape[2])
+
+
+def check_cache_layout(key_cache: torch.Tensor, value_cache: torch.Tensor) -> None:
+    if not (key_cache.is_contiguous() and value_cache.is_contiguous()):
+        raise ValueError("a KV cache must be contiguous, as new_kv_cache makes it")
+
+
+def check_rotary_layout(query: torch.Tensor, key: torch.Tensor) -> None:
+    if not (has_contiguous_rows(query) and has_contiguous_rows(key)):
+        raise ValueError(
+            f"rotary works in place on contiguous rows, not on strides {list(query.stride())} and {list(key.stride())}"
+        )
 
 
 def _shape(x: torch.Tensor) -> list[int]:

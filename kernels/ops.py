@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from typing import Any
+from typing import Any, overload
 
 import torch
 
@@ -91,6 +91,16 @@ def rotary(query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch
     """Rotate query [T, H, D] and key [T, KH, D] in place; cos, sin float32 [T, D / 2]. Rotate-half, as in Llama."""
     checks.check_rotary(query, key, cos, sin)
     backend(query.device.type).rotary(query, key, cos, sin)
+
+
+@overload
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, residual: None = None) -> torch.Tensor: ...
+
+
+@overload
+def rms_norm(
+    x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]: ...
 
 
 def rms_norm(

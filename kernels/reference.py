@@ -77,8 +77,8 @@ def rotary(query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch
     cos, sin = cos[:, None], sin[:, None]
     for x in (query, key):
         first, second = x[..., :half].float(), x[..., half:].float()
-        x[..., :half] = (first * cos - second * sin).to(x.dtype)
-        x[..., half:] = (second * cos + first * sin).to(x.dtype)
+        rotated = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+        x.copy_(rotated.to(x.dtype))
 
 
 def rms_norm(

@@ -1,26 +1,27 @@
 """The admin's first form: requests and conversations, to look at and never to change.
 
-What users wrote is shown only to those with the permission `read_prompts`; everything else needs `view`. Text of users and
-models is text here too: Django's templates escape it, and nothing in this file marks any as safe.
+What users wrote is shown only to those with the permission `read_prompts`; everything else needs `view`. Text of users
+and models is text here too: Django's templates escape it, and nothing in this file marks any as safe.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 from django.contrib import admin
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
+from playground.http.requests import UserRequest
 from playground.models import Conversation, InferenceRequest
 
 admin.site.site_header = admin.site.site_title = "Batchscope"
 
 
 def may_read_prompts(request: HttpRequest) -> bool:
-    return request.user.has_perm("playground.read_prompts")
+    return cast(UserRequest, request).user.has_perm("playground.read_prompts")
 
 
 class ReadOnly(admin.ModelAdmin):
@@ -71,8 +72,8 @@ class InferenceRequestAdmin(ReadOnly):
         """Searching a text one may not read would be a way to read it."""
         return (*self.search_fields, *(("answer", "prompt") if may_read_prompts(request) else ()))
 
-    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> list[tuple[Any, dict[str, Any]]]:
-        fieldsets = [
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        fieldsets: list[tuple[Any, dict[str, Any]]] = [
             (None, {"fields": ("id", "owner", "conversation", "ref", "state", "finish_reason", "cancel_requested")}),
             (_("Error"), {"fields": ("error_code", "error_message")}),
             (_("Tokens"), {"fields": ("prompt_tokens", "completion_tokens", "cached_tokens")}),
@@ -123,8 +124,9 @@ class ConversationAdmin(ReadOnly):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Conversation]:
         return super().get_queryset(request).annotate(turn_count=Count("requests"))
 
-    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
-        return (self.list_display[0], "title", *self.list_display[1:]) if may_read_prompts(request) else self.list_display
+    def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:
+        first, *rest = self.list_display
+        return (first, *(("title",) if may_read_prompts(request) else ()), *rest)
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """A title is a user's first words, so it counts as a prompt."""

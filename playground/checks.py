@@ -10,7 +10,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
 
 from playground.access.first_start import account_with_password_exists
 from playground.config import unknown_variables
@@ -45,14 +45,15 @@ def open_address_has_a_host_name(app_configs: Any, **kwargs: Any) -> list[CheckM
 def open_address_has_accounts(
     app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """Reads the database, so it runs where databases are checked: `manage.py check --database default`, and `serve`."""
-    if not databases:
+    """Reads the database, so it runs where databases are checked: `manage.py check --database default`. Before there
+    are tables it says nothing, so that `migrate` can make them."""
+    if not databases or "auth_user" not in connection.introspection.table_names():
         return []
     return listening_problems()
 
 
 def listening_problems() -> list[CheckMessage]:
-    """Why BATCHSCOPE_HOST must not be listened on, if so (R17). Empty when it may."""
+    """Why BATCHSCOPE_HOST must not be listened on, if so (R17). Empty when it may. Whoever opens a port asks first."""
     config = settings.BATCHSCOPE
     if config.is_loopback:
         return []
@@ -64,8 +65,8 @@ def listening_problems() -> list[CheckMessage]:
         return []
     return [
         Error(
-            f"BATCHSCOPE_HOST is {config.host}, which other machines can reach, and no account has a password.",
-            hint="Set one with `manage.py createsuperuser` or `manage.py changepassword admin`, or listen on 127.0.0.1.",
+            f"BATCHSCOPE_HOST is {config.host}, which other machines can reach, and no account has a password. "
+            "Start once on 127.0.0.1, then set one with `manage.py changepassword admin`.",
             id="playground.E001",
         )
     ]

@@ -36,48 +36,73 @@ class SettingsError(ValueError):
 class Settings(BaseSettings):
     """Field `port` is the variable BATCHSCOPE_PORT, and so on. An empty variable counts as not set."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="ignore", frozen=True,
-                                      protected_namespaces=())  # fmt: skip
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+        protected_namespaces=(),
+        use_attribute_docstrings=True,
+    )
 
     # The engine: the fields of EngineConfig.
-    model: str = Field("smollm2", description="`smollm2` (the default model), a folder with config.json and "
-                       "safetensors, a .gguf file, or `scripted:FILE.json`")  # fmt: skip
-    device: str = Field("auto", description="`auto` (CUDA where there is a GPU), `cpu` or `cuda`")
-    dtype: str = Field("auto", description="`auto`, `float32` or `bfloat16`")
-    block_size: int = Field(16, description="positions that one KV block holds")
-    kv_blocks: int | None = Field(None, description="blocks in the KV pool; unset: as many as fit `BATCHSCOPE_KV_MEMORY`")
-    kv_memory: ByteSize = Field(ByteSize(1 << 30), description="memory for the KV pool, such as `1GiB`")
-    max_num_seqs: int = Field(64, description="seats: requests that run in one iteration")
-    max_num_batched_tokens: int = Field(512, description="token budget of one iteration")
-    max_model_len: int | None = Field(None, description="prompt and answer together, in tokens; unset: the model's limit")
-    policy: str = Field("continuous", description="who may join the batch: `continuous`")
-    model_cache: str = Field("", description="folder for converted models; unset: `batchscope` in the user's cache folder")
+    model: str = "smollm2"
+    """`smollm2` (the default model), a folder with config.json and safetensors, a .gguf file, `scripted:FILE.json`"""
+    device: str = "auto"
+    """`auto` (CUDA where there is a GPU), `cpu` or `cuda`"""
+    dtype: str = "auto"
+    """`auto`, `float32` or `bfloat16`"""
+    block_size: int = 16
+    """positions that one KV block holds"""
+    kv_blocks: int | None = None
+    """blocks in the KV pool; unset: as many as fit `BATCHSCOPE_KV_MEMORY`"""
+    kv_memory: ByteSize = ByteSize(1 << 30)
+    """memory for the KV pool, such as `1GiB`"""
+    max_num_seqs: int = 64
+    """seats: requests that run in one iteration"""
+    max_num_batched_tokens: int = 512
+    """token budget of one iteration"""
+    max_model_len: int | None = None
+    """prompt and answer together, in tokens; unset: the model's limit"""
+    policy: str = "continuous"
+    """who may join the batch: `continuous`"""
+    model_cache: str = ""
+    """folder for converted models; unset: `batchscope` in the user's cache folder"""
 
     # The service.
-    host: str = Field("127.0.0.1", description="address to listen on; others than loopback need an account with a password")
-    port: int = Field(8000, ge=1, le=65535, description="port to listen on")
-    data_dir: Path = Field(PROJECT_FOLDER / ".batchscope", description="folder for the database, the secret key and the "
-                           "private broker; default `.batchscope` in the project folder")  # fmt: skip
-    database_url: str = Field("", description="`postgres://USER:PASSWORD@HOST:PORT/NAME` or `sqlite:///PATH`; unset: SQLite in "
-                              "the data folder")  # fmt: skip
-    redis_url: str = Field("", description="`redis://`, `rediss://` or `unix://` of a Redis or Valkey server; unset: a private one "
-                           "is started")  # fmt: skip
-    secret_key: str = Field("", repr=False, description="Django's secret key; unset: made at first start and kept in the data folder")
-    allowed_hosts: Words = Field((), description="host names by which browsers reach the service, with commas between; "
-                                 "loopback names always work")  # fmt: skip
-    origins: Words = Field((), description="further origins whose pages may open sockets and send forms, such as "
-                           "`https://chat.example.org`, with commas between")  # fmt: skip
-    debug: bool = Field(False, description="Django's debug pages; never on a service that others reach")
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="least level that is logged")
-    log_format: Literal["text", "json"] = Field("text", description="`text` (key=value) or `json`, one line each on stderr")
+    host: str = "127.0.0.1"
+    """address to listen on; others than loopback need an account with a password"""
+    port: int = Field(8000, ge=1, le=65535)
+    """port to listen on"""
+    data_dir: Path = PROJECT_FOLDER / ".batchscope"
+    """folder for the database, the secret key and the private broker; unset: `.batchscope` in the project folder"""
+    database_url: str = Field("", repr=False)
+    """`postgres://USER:PASSWORD@HOST:PORT/NAME` or `sqlite:///PATH`; unset: SQLite in the data folder"""
+    redis_url: str = Field("", repr=False)
+    """`redis://`, `rediss://` or `unix://` of a Redis or Valkey server; unset: `serve` starts a private one"""
+    secret_key: str = Field("", repr=False)
+    """Django's secret key; unset: made at first start and kept in the data folder"""
+    allowed_hosts: Words = ()
+    """host names by which browsers reach the service, with commas between; loopback names always work"""
+    origins: Words = ()
+    """origins by which browsers reach it where they differ from the address listened on, such as
+    `https://chat.example.org` before a proxy, with commas between; the first is the one in login links"""
+    debug: bool = False
+    """Django's debug pages; never on a service that others reach"""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """least level that is logged"""
+    log_format: Literal["text", "json"] = "text"
+    """`text` (key=value) or `json`, one line each on stderr"""
 
     # Bounds.
-    queue_limit: int = Field(2000, ge=1, le=1_000_000, description="requests that may wait or run in all; beyond: `queue_full`")
-    resume_grace: float = Field(1.0, ge=0, le=3600, description="seconds until a request of a closed socket is cancelled")
-    conversation_grace: float = Field(30.0, ge=0, le=86400, description="the same for a request in a conversation, whose "
-                                      "answer goes on without a reader")  # fmt: skip
-    hang_timeout: float = Field(10.0, gt=0, le=3600, description="seconds without an iteration, with work to do, after which "
-                                "the engine counts as hung")  # fmt: skip
+    queue_limit: int = Field(2000, ge=1, le=1_000_000)
+    """requests that may wait or run in all; beyond: `queue_full`"""
+    resume_grace: float = Field(1.0, ge=0, le=3600)
+    """seconds until a request of a closed socket is cancelled"""
+    conversation_grace: float = Field(30.0, ge=0, le=86400)
+    """the same for a request in a conversation, whose answer goes on without a reader"""
+    hang_timeout: float = Field(10.0, gt=0, le=3600)
+    """seconds without an iteration, with work to do, after which the engine counts as hung"""
 
     @field_validator("allowed_hosts", "origins", mode="before")
     @classmethod
@@ -89,7 +114,8 @@ class Settings(BaseSettings):
     def _origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for origin in value:
             parts = urlsplit(origin)
-            if parts.scheme not in ("http", "https") or not parts.netloc or origin != f"{parts.scheme}://{parts.netloc}":
+            is_bare = bool(parts.netloc) and origin == f"{parts.scheme}://{parts.netloc}"
+            if not is_bare or parts.scheme not in ("http", "https"):
                 raise ValueError(f"{origin!r} is no origin; write it like https://chat.example.org, without a path")
         return value
 
@@ -119,14 +145,17 @@ class Settings(BaseSettings):
 
     def engine_config(self) -> EngineConfig:
         """The engine's part. Raises ParameterError where a value is out of range."""
-        values = {name: getattr(self, name) for name in _ENGINE_FIELDS}
-        return EngineConfig(**{**values, "kv_memory": int(self.kv_memory)})
+        values: dict[str, Any] = {name: getattr(self, name) for name in _ENGINE_FIELDS}
+        values["kv_memory"] = int(self.kv_memory)
+        return EngineConfig(**values)
 
     @property
     def model_name(self) -> str:
-        """The model as clients see it: a name, never a path."""
-        kind, _, file = self.model.partition(":") if self.model.startswith("scripted:") else ("", "", self.model)
-        return ":".join(filter(None, (kind, Path(file).name or file)))
+        """The model as people see it: a name, never a path."""
+        if self.model == "smollm2":
+            return "SmolLM2-135M-Instruct"
+        name = Path(self.model.removeprefix("scripted:")).expanduser().absolute().name
+        return name.removesuffix(".gguf").removesuffix(".json")
 
     @property
     def is_loopback(self) -> bool:
@@ -175,6 +204,6 @@ def _sentence(item: Any) -> str:
 
 def _with_variable_names(message: str) -> str:
     """An engine's sentence ("max_num_seqs is 0; ...") with its fields as the variables a person can set."""
-    first, *rest = [name for name in _ENGINE_FIELDS if message.startswith(name + " ")] or [""]
+    first = next((name for name in _ENGINE_FIELDS if message.startswith(name + " ")), "")
     names = [name for name in _ENGINE_FIELDS if name == first or "_" in name]
-    return re.sub(rf"\b({'|'.join(names)})\b", lambda match: PREFIX + match[0].upper(), message, count=0)
+    return re.sub(rf"\b({'|'.join(names)})\b", lambda match: PREFIX + match[0].upper(), message)

@@ -16,6 +16,7 @@ from playground.models import FINAL_STATES, Conversation, InferenceRequest
 
 TITLE_LENGTH = 200
 AUTOMATIC_TITLE_LENGTH = 60
+_TIMES = ("created_at", "started_at", "first_token_at", "finished_at")
 
 
 def as_uuid(text: str) -> uuid.UUID | None:
@@ -79,7 +80,10 @@ def turn_json(request: InferenceRequest) -> dict[str, Any]:
             "cached_tokens": request.cached_tokens,
         },
         "receipt": request.receipt or None,
-        **{name: _time(getattr(request, name)) for name in ("created_at", "started_at", "first_token_at", "finished_at")},
+        **{
+            name: _time(getattr(request, name))
+            for name in ("created_at", "started_at", "first_token_at", "finished_at")
+        },
     }
 
 

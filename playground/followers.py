@@ -9,6 +9,8 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
+from inference.serving.client import end_tasks
+
 
 class Followers:
     """`give_up` is called with a request id, a grace after its last follower left, unless one has come since.
@@ -46,9 +48,7 @@ class Followers:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(self._tasks)
 
     def _disarm(self, request_id: str) -> None:
         if timer := self._timers.pop(request_id, None):

@@ -24,7 +24,7 @@ from django.db import DatabaseError
 
 from inference.config import SEED_LIMIT, SamplingParams
 from inference.scheduling.request import RequestRefused
-from inference.serving.client import UNREACHABLE, EngineClient, Event
+from inference.serving.client import UNREACHABLE, EngineClient, Event, end_tasks
 from inference.serving.messages import Delta, Finish
 from playground import rows
 from playground.followers import Followers
@@ -66,9 +66,7 @@ class Gateway:
             self._tasks.append(task)
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(self._tasks)
         await self._followers.close()
         await self.client.close()
 
@@ -306,5 +304,3 @@ def get_gateway() -> Gateway:
         resume_grace=config.resume_grace,
         conversation_grace=config.conversation_grace,
     )
-
-

@@ -16,7 +16,9 @@ def logging_settings(level: str, log_format: str) -> dict[str, Any]:
     renderer = (
         structlog.processors.JSONRenderer()
         if log_format == "json"
-        else structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "logger", "event"], bool_as_flag=False)
+        else structlog.processors.LogfmtRenderer(
+            key_order=["timestamp", "level", "logger", "event"], bool_as_flag=False
+        )
     )
     return {
         "version": 1,
@@ -25,7 +27,11 @@ def logging_settings(level: str, log_format: str) -> dict[str, Any]:
             "line": {
                 "()": structlog.stdlib.ProcessorFormatter,
                 "foreign_pre_chain": [structlog.stdlib.ExtraAdder(allow=["code"]), *_SHARED],
-                "processors": [structlog.stdlib.ProcessorFormatter.remove_processors_meta, _traceback_in_line, renderer],
+                "processors": [
+                    structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                    _traceback_in_line,
+                    renderer,
+                ],
             }
         },
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
@@ -50,7 +56,7 @@ def configure_logs(settings: dict[str, Any]) -> None:
     )
 
 
-def _traceback_in_line(logger: Any, method: str, event: dict[str, Any]) -> dict[str, Any]:
+def _traceback_in_line(logger: Any, method: str, event: Any) -> Any:
     """A traceback as one field, so that an event stays one line."""
     return structlog.processors.format_exc_info(logger, method, event)
 

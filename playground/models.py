@@ -1,7 +1,7 @@
 """The tables: conversations, the requests that are their turns, and login links.
 
-A conversation's turns are its InferenceRequests; there is no second table of messages. The gateway is the only writer of
-InferenceRequest. Must not know: the broker, sockets, pages.
+A conversation's turns are its InferenceRequests; there is no second table of messages. The gateway is the only writer
+of InferenceRequest. Must not know: the broker, sockets, pages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from django.utils.translation import gettext_lazy as _
 
 class Conversation(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="conversations", verbose_name=_("owner"))
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.CASCADE, related_name="conversations", verbose_name=_("owner")
+    )
     title = models.CharField(_("title"), max_length=200, blank=True)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     updated_at = models.DateTimeField(_("updated"), auto_now=True)
@@ -46,7 +48,9 @@ class InferenceRequest(models.Model):
         EXPIRED = "expired", _("expired")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="requests", verbose_name=_("owner"))
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.CASCADE, related_name="requests", verbose_name=_("owner")
+    )
     conversation = models.ForeignKey(
         Conversation, models.CASCADE, null=True, blank=True, related_name="requests", verbose_name=_("conversation")
     )
@@ -102,7 +106,8 @@ class InferenceRequest(models.Model):
 
     @property
     def depth(self) -> int:
-        """Messages of the talk so far. Of two turns of a conversation with the same depth, the later replaces the other."""
+        """Messages so far, system prompts aside. Of two turns of a conversation with the same depth, the later replaces
+        the other: an answer was asked for again."""
         return sum(message["role"] != "system" for message in self.messages or ())
 
 
@@ -126,4 +131,4 @@ class LoginLink(models.Model):
     used_at = models.DateTimeField(null=True)
 
     def __str__(self) -> str:
-        return f"login link of {self.user_id}"
+        return f"login link {self.pk}"

@@ -1,6 +1,7 @@
-"""Django's settings, made from `playground.config.Settings` (here as BATCHSCOPE). Nothing else reads the environment."""
+"""Django's settings, made from `playground.config.Settings`, which stands here as BATCHSCOPE."""
 
 import sys
+from urllib.parse import urlsplit
 
 from django.utils.translation import gettext_lazy as _
 
@@ -18,7 +19,7 @@ except (SettingsError, FirstStartError) as error:
 
 DEBUG = BATCHSCOPE.debug
 _own_hosts = () if BATCHSCOPE.host in ("0.0.0.0", "::") else (BATCHSCOPE.host,)
-_origin_hosts = tuple(origin.partition("://")[2].rpartition(":")[0] or origin.partition("://")[2] for origin in BATCHSCOPE.origins)
+_origin_hosts = (urlsplit(origin).hostname for origin in BATCHSCOPE.origins)
 ALLOWED_HOSTS = list(dict.fromkeys((*LOOPBACK_HOSTS, *_own_hosts, *BATCHSCOPE.allowed_hosts, *_origin_hosts)))
 
 INSTALLED_APPS = [
@@ -34,7 +35,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "playground.http.middleware.response_headers",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "playground.http.static.StaticFiles",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
@@ -126,6 +127,8 @@ STATICFILES_DIRS = [("dist", path)] if (path := PROJECT_FOLDER / "static" / "dis
 _collected = (STATIC_ROOT / "staticfiles.json").is_file()
 WHITENOISE_USE_FINDERS = not _collected
 WHITENOISE_AUTOREFRESH = DEBUG
+WHITENOISE_MAX_AGE = 60 if _collected else 0  # seconds; 0: asked for again each time, and mostly answered with 304
+WHITENOISE_ALLOW_ALL_ORIGINS = False
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {

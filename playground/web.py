@@ -1,12 +1,11 @@
 """The web process: Daphne on a socket that the supervisor holds, or on an address of its own.
 
-Knows: how Daphne is started. Must not know: torch, the engine, what the application does.
+Knows: how Daphne is started, and that the gateway starts with it. Must not know: torch, the engine.
 """
 
 from __future__ import annotations
 
-import os
-import sys
+import asyncio
 from collections.abc import Sequence
 
 OPTIONS = (
@@ -17,22 +16,20 @@ OPTIONS = (
     *("--websocket-max-frame-size", str(256 << 10)),
     *("--application-close-timeout", "5"),
 )
+_tasks: set[asyncio.Task[None]] = set()  # a loop itself holds its tasks only weakly
 
 
 def run_daphne(endpoint: Sequence[str]) -> None:
-    """Serve until SIGTERM. `endpoint`: Daphne's arguments, such as ["--fd", "5"]."""
-    import setproctitle
+    """Serve until SIGTERM. `endpoint`: Daphne's own arguments, such as ["--fd", "5"]."""
+    from daphne.cli import CommandLineInterface  # installs Twisted's asyncio reactor
+    from twisted.internet import reactor
 
-    setproctitle.setproctitle("web")
-    from daphne.cli import CommandLineInterface
-
+    reactor.callWhenRunning(_start_gateway)
     CommandLineInterface().run([*endpoint, *OPTIONS, "playground.asgi:application"])
 
 
-def main() -> None:
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "playground.settings")
-    run_daphne(sys.argv[1:])
+def _start_gateway() -> None:
+    """Rows of an earlier life are put back at once, not when the first browser comes."""
+    from playground.gateway import get_gateway
 
-
-if __name__ == "__main__":
-    main()
+    _tasks.add(asyncio.get_event_loop().create_task(get_gateway().ensure_started()))

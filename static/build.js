@@ -1,5 +1,5 @@
 // Bundles static/src into static/dist (git-ignored, one of STATICFILES_DIRS). `--watch` rebuilds on change.
-import { rmSync } from "node:fs";
+import { copyFileSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import * as esbuild from "esbuild";
@@ -33,4 +33,5 @@ if (process.argv.includes("--watch")) {
 } else {
   rmSync(outdir, { recursive: true, force: true });
   await esbuild.build(options);
+  copyFileSync(join(here, "src/icon.svg"), join(outdir, "icon.svg"));
 }

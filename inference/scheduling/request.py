@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from inference.config import RequestRefused as RequestRefused
 from inference.config import SamplingParams
 
 
@@ -40,14 +41,6 @@ class WaitReason(StrEnum):
     PAUSED = "paused"
 
 
-class RequestRefused(ValueError):
-    """A request that can never run. `code` is one of the contract's error codes; the message has true numbers."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 @dataclass(slots=True, eq=False)
 class Request:
     """State of one request. Its output is a pure function of (prompt_ids, params with a seed).
@@ -66,6 +59,7 @@ class Request:
     state: RequestState = RequestState.WAITING
     finish_reason: FinishReason | None = None
     num_preemptions: int = 0
+    seat: int = -1  # its row on the batch tape while it runs
 
     @property
     def num_tokens(self) -> int:

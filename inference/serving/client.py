@@ -17,7 +17,9 @@ from typing import Any
 
 import orjson
 
-from inference.serving.broker import UNREACHABLE, Broker, Event, Log, ResponseError
+from inference.serving.broker import UNREACHABLE, ResponseError, end_tasks
+from inference.serving.broker_web import WebBroker
+from inference.serving.logs import Event, Log
 from inference.serving.messages import Delta, EngineStatus, Finish, Submission
 
 log = logging.getLogger("batchscope.client")
@@ -74,7 +76,7 @@ class EngineClient:
     `watch_iterations`, which wait until it is back."""
 
     def __init__(self, url: str) -> None:
-        self.broker = Broker(url)
+        self.broker = WebBroker(url)
         self._mailboxes: dict[str, set[_Mailbox]] = {}
         self._watchers: set[_Records] = set()
         self._on_event: list[Callable[[Event], None]] = []
@@ -87,9 +89,7 @@ class EngineClient:
         self._spawn("feed", self._read_feed)
 
     async def close(self) -> None:
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await end_tasks(self._tasks.values())
         self._tasks.clear()
         await self.broker.close()
 
@@ -253,4 +253,4 @@ class EngineClient:
             watcher.arrived.set()
 
 
-__all__ = ["UNREACHABLE", "Delta", "EngineClient", "EngineStatus", "Event", "Finish", "Log", "Submission"]
+__all__ = ["UNREACHABLE", "Delta", "EngineClient", "EngineStatus", "Event", "Finish", "Log", "Submission", "end_tasks"]

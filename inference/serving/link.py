@@ -22,7 +22,9 @@ import orjson
 
 from inference.config import ParameterError
 from inference.scheduling.request import RequestRefused
-from inference.serving.broker import UNREACHABLE, Broker, Claim, ClaimResult, NoGroup, Outgoing, ResponseError
+from inference.serving.broker import UNREACHABLE, ResponseError, end_tasks
+from inference.serving.broker_engine import EngineBroker, NoGroup
+from inference.serving.logs import Claim, ClaimResult, Outgoing
 from inference.serving.messages import EngineStatus, Finish, Submission
 from inference.serving.orders import Add, Cancel, Drop, DropAll, Order
 from inference.serving.prompts import Tokenizer, render
@@ -51,7 +53,7 @@ class BrokerLink:
         self._held: dict[str, Claim] = {}
         self._preparing: dict[str, bool] = {}  # being tokenised; True: cancel has been asked for meanwhile
         self._accepting = asyncio.Lock()
-        self._broker = Broker(url)
+        self._broker = EngineBroker(url)
         self._outbox: deque[tuple[Sequence[Outgoing], Any]] = deque()
         self._wake = asyncio.Event()
         self._room = threading.Event()
@@ -106,9 +108,7 @@ class BrokerLink:
         self._loop.close()
 
     async def _close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(self._tasks)
         self._renderer.shutdown(wait=False, cancel_futures=True)
         while self._outbox:
             await self._publish_some()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inference.config import SamplingParams
-from inference.serving.broker import Claim
+from inference.serving.logs import Claim
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from typing import Any
 
 from inference.config import EngineConfig, ParameterError
 from inference.scheduling.request import RequestRefused
-from inference.serving.broker import Claim, Event, Outgoing
 from inference.serving.link import BrokerLink
+from inference.serving.logs import Claim, Event, Outgoing
 from inference.serving.messages import Delta, EngineStatus, Finish
 from inference.serving.orders import Add, Cancel, Drop, DropAll, Order, Stop
 
@@ -60,6 +60,9 @@ def run_worker(
         log.error("engine_failed: %s", error)
         link.announce(replace(status, state="failed", detail=str(error)), FAILED_SHOWN)
         return EXIT_NO_MODEL
+    except Exception:
+        log.exception("engine_crashed")
+        return EXIT_CRASHED
     engine.epoch = epoch
     try:
         Worker(engine, link, orders, status).run()
@@ -87,7 +90,7 @@ class Worker:
     def __init__(self, engine: Any, link: BrokerLink, orders: SimpleQueue[Order], status: EngineStatus) -> None:
         self._engine, self._link, self._orders = engine, link, orders
         self._claims: dict[str, Claim] = {}
-        self._again: dict[str, Add] = {}  # claimed anew while the old run still has to leave the engine
+        self._leaving: dict[str, Add | None] = {}  # dropped, not out of the engine yet; what to add once it is
         self._stopping = False
         self._n = 0
         self._status = replace(
@@ -130,18 +133,23 @@ class Worker:
             case DropAll():
                 for request_id in list(self._claims):
                     self._drop(request_id)
+                self._leaving = dict.fromkeys(self._leaving)
             case Stop():
                 self._stopping = True
 
     def _drop(self, request_id: str) -> None:
         """Stop running it; what it still puts out is nobody's."""
         del self._claims[request_id]
-        self._engine.cancel(request_id)
+        if self._engine.cancel(request_id):
+            self._leaving[request_id] = None
 
     def _add(self, add: Add) -> None:
         request_id = add.claim.request_id
         if request_id in self._claims:
             self._drop(request_id)
+        if request_id in self._leaving:
+            self._leaving[request_id] = add
+            return
         try:
             self._engine.add_request(
                 add.prompt_ids,
@@ -182,10 +190,12 @@ class Worker:
         ]
         events += [self._finish(finish, now) for finish in output.finishes]
         items = [Outgoing(self._claims[e.request_id], e) for e in events if e.request_id in self._claims]
-        for finish in output.finishes:
-            self._claims.pop(finish.request_id, None)
         if items or record is not None:
             self._link.publish(items, record)
+        for finish in output.finishes:
+            self._claims.pop(finish.request_id, None)
+            if add := self._leaving.pop(finish.request_id, None):
+                self._add(add)
         self._report(record)
 
     def _finish(self, finish: Any, now: float) -> Finish:

@@ -7,8 +7,8 @@
 
 namespace {
 
-// Below this many elements a call is over before a second thread has woken up.
-constexpr int64_t PARALLEL_FROM = 16384;
+// Below this many elements a call is over before a second thread has woken up. Costly elements are counted more than once.
+constexpr int64_t PARALLEL_FROM = 65536;
 
 template <class Body>
 void over_rows(int64_t rows, int64_t elements, int threads, Body body) {
@@ -28,7 +28,7 @@ T from_float(float x) {
 template <class S, class T>
 void write_rows(const S* key, const S* value, T* key_cache, T* value_cache, const int64_t* slots, int64_t tokens,
                 int64_t heads, int64_t dim, int64_t block_size, int64_t key_stride, int64_t value_stride, int threads) {
-    over_rows(tokens, tokens * heads * dim * 4, threads, [&](int64_t t) {
+    over_rows(tokens, tokens * heads * dim * 8, threads, [&](int64_t t) {
         int64_t block = slots[t] / block_size, offset = slots[t] % block_size;
         for (int64_t h = 0; h < heads; h++) {
             const S *k = key + t * key_stride + h * dim, *v = value + t * value_stride + h * dim;
@@ -140,7 +140,7 @@ extern "C" void batchscope_rms_norm(const void* x, const void* residual, const v
 
 template <class T>
 static void silu_rows(const void* gate_up, void* y, int64_t tokens, int64_t width, int64_t stride, int threads) {
-    over_rows(tokens, tokens * width, threads, [&](int64_t t) {
+    over_rows(tokens, tokens * width * 2, threads, [&](int64_t t) {
         const T* row = (const T*)gate_up + t * stride;
         silu_row(row, row + width, (T*)y + t * width, width);
     });

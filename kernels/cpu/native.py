@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import c_float, c_int, c_int32, c_int64, c_void_p
+from typing import Any
 
 import torch
 
+from kernels.checks import check_cache_layout, check_rotary_layout, with_contiguous_rows
 from kernels.cpu.build import load_library
 
 DTYPE_CODES = {torch.float32: 0, torch.bfloat16: 1}
@@ -23,7 +25,7 @@ WRONG = {
 class AttentionArgs(ctypes.Structure):
     """The struct of the same name in paged_attention.cpp."""
 
-    _fields_ = [  # noqa: RUF012
+    _fields_ = [
         *((name, c_void_p) for name in ("query", "key_cache", "value_cache", "out")),
         *((name, c_void_p) for name in ("block_tables", "query_starts", "context_lens")),
         *((name, c_int64) for name in ("query_stride", "table_stride", "num_blocks")),
@@ -33,7 +35,7 @@ class AttentionArgs(ctypes.Structure):
     ]
 
 
-_library = load_library()
+_library: Any = load_library()  # a ctypes.CDLL or None
 available = _library is not None
 
 
@@ -53,9 +55,9 @@ if _library is not None:
 def write_kv(
     key: torch.Tensor, value: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, slots: torch.Tensor
 ) -> None:
-    key, value, slots = _rows(key), _rows(value), slots.contiguous()
+    key, value, slots = with_contiguous_rows(key), with_contiguous_rows(value), slots.contiguous()
     blocks, heads, block_size, dim = value_cache.shape
-    _own_cache(key_cache, value_cache)
+    check_cache_layout(key_cache, value_cache)
     code = _library.batchscope_write_kv(
         key.data_ptr(), value.data_ptr(), key_cache.data_ptr(), value_cache.data_ptr(), slots.data_ptr(),
         slots.numel(), heads, dim, blocks, block_size, key.stride(0), value.stride(0),
@@ -76,11 +78,11 @@ def paged_attention(
     max_query_len: int,
     max_context_len: int,
 ) -> torch.Tensor:
-    query = _rows(query)
+    query = with_contiguous_rows(query)
     if block_tables.stride(1) != 1:
         block_tables = block_tables.contiguous()
     query_starts, context_lens = query_starts.contiguous(), context_lens.contiguous()
-    _own_cache(key_cache, value_cache)
+    check_cache_layout(key_cache, value_cache)
     tokens, heads, dim = query.shape
     blocks, kv_heads, block_size, _ = value_cache.shape
     sequences, width = block_tables.shape
@@ -98,9 +100,7 @@ def paged_attention(
 
 
 def rotary(query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
-    for x in (query, key):
-        if x.stride(2) != 1 or x.stride(1) != x.shape[2]:
-            raise ValueError(f"rotary works in place on contiguous rows, not on strides {list(x.stride())}")
+    check_rotary_layout(query, key)
     cos, sin = cos.contiguous(), sin.contiguous()
     _library.batchscope_rotary(
         query.data_ptr(), key.data_ptr(), cos.data_ptr(), sin.data_ptr(), query.shape[0], query.shape[1], key.shape[1],
@@ -111,7 +111,7 @@ def rotary(query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch
 def rms_norm(
     x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.Tensor | None = None
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    x, weight = _rows(x), weight.contiguous()
+    x, weight = with_contiguous_rows(x), weight.contiguous()
     y = torch.empty(x.shape, dtype=x.dtype)
     threads, (tokens, width) = torch.get_num_threads(), x.shape
     if residual is None:
@@ -120,7 +120,7 @@ def rms_norm(
             tokens, width, x.stride(0), 0, eps, _code(x), threads,
         )  # fmt: skip
         return y
-    residual = _rows(residual)
+    residual = with_contiguous_rows(residual)
     total = torch.empty(x.shape, dtype=x.dtype)
     _library.batchscope_rms_norm(
         x.data_ptr(), residual.data_ptr(), weight.data_ptr(), y.data_ptr(), total.data_ptr(),
@@ -130,26 +130,13 @@ def rms_norm(
 
 
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
-    gate_up = _rows(gate_up)
+    gate_up = with_contiguous_rows(gate_up)
     tokens, width = gate_up.shape[0], gate_up.shape[1] // 2
     y = torch.empty((tokens, width), dtype=gate_up.dtype)
     _library.batchscope_silu_mul(
         gate_up.data_ptr(), y.data_ptr(), tokens, width, gate_up.stride(0), _code(gate_up), torch.get_num_threads()
     )
     return y
-
-
-def _rows(x: torch.Tensor) -> torch.Tensor:
-    """x itself where each row is contiguous, else a copy that is."""
-    stride = x.stride()
-    if stride[-1] == 1 and (len(stride) == 2 or stride[1] == x.shape[2]):
-        return x
-    return x.contiguous()
-
-
-def _own_cache(key_cache: torch.Tensor, value_cache: torch.Tensor) -> None:
-    if not (key_cache.is_contiguous() and value_cache.is_contiguous()):
-        raise ValueError("a KV cache must be contiguous, as new_kv_cache makes it")
 
 
 def _code(x: torch.Tensor) -> int:

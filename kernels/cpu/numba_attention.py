@@ -91,7 +91,7 @@ def decode(
     scale: float,
     threads: int,
 ) -> np.ndarray:
-    """Attention of query float32 [R, H, D], one token a sequence; caches as bits, uint16 or uint32. Float32 [R, H, D]."""
+    """Attention of query float32 [R, H, D], one token a sequence, over caches as uint16 or uint32 bits: [R, H, D]."""
     shift = np.uint32(16 if key_bits.dtype == np.uint16 else 0)
     out = np.empty_like(query)
     before = get_num_threads()

@@ -211,10 +211,9 @@ void unpack(const AttentionArgs& a, const int32_t* table, int kv_head, int start
         for (int d = 0; d < a.head_dim; d++) {
             float* to = s.keys + d * TILE + p;
             const T* from = keys + int64_t(d) * a.block_size;
-            if (run == W)
-                store(to, load(from));
-            else
-                for (int i = 0; i < run; i++) to[i] = to_float(from[i]);
+            int i = 0;
+            for (; i + W <= run; i += W) store(to + i, load(from + i));
+            for (; i < run; i++) to[i] = to_float(from[i]);
         }
         for (int i = 0; i < run; i++)
             in_vectors(a.head_dim, [&](int64_t d, int lanes) {

@@ -6,16 +6,17 @@ Knows: which part of a batch each of the two serves best. Must not know: how blo
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 import torch
 
 from kernels.reference import gather_kv, rms_norm, rotary, silu_mul, write_kv
 
+numba_attention: Any = None
 try:
     from kernels.cpu import numba_attention
 except ImportError:
-    numba_attention = None
     logging.getLogger(__name__).warning("neither a C++ compiler nor numba: decode attention gathers, which is slow")
 
 __all__ = ["paged_attention", "rms_norm", "rotary", "silu_mul", "write_kv"]
@@ -32,7 +33,7 @@ def paged_attention(
     max_query_len: int,
     max_context_len: int,
 ) -> torch.Tensor:
-    """As ops.paged_attention says. Sequences of one query token go to numba together, longer ones to SDPA, each alone."""
+    """As ops.paged_attention says. Sequences of one query token go to numba together, each longer one to SDPA alone."""
     _check_numbers(query, value_cache, block_tables, query_starts, context_lens)
     out = torch.empty_like(query, memory_format=torch.contiguous_format)
     query_lens = query_starts.diff()

@@ -27,7 +27,9 @@ def data_folder(path: Path) -> Path:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise FirstStartError(f"the data folder {path} can't be made: {error.strerror}; set BATCHSCOPE_DATA_DIR") from None
+        raise FirstStartError(
+            f"the data folder {path} can't be made: {error.strerror}; set BATCHSCOPE_DATA_DIR"
+        ) from None
     if not os.access(path, os.W_OK | os.X_OK):
         raise FirstStartError(f"the data folder {path} is not writable; set BATCHSCOPE_DATA_DIR to one that is")
     return path
@@ -66,18 +68,15 @@ def _write_once(path: Path, text: str) -> None:
 
 def local_admin() -> User:
     """The superuser of this machine, made without a password if missing: a login link is its way in."""
-    from django.contrib.auth import get_user_model
+    from django.contrib.auth.models import User
 
-    model = get_user_model()
-    existing = model.objects.filter(is_superuser=True, is_active=True).order_by("pk").first()
-    if existing is not None:
-        return existing
-    return model.objects.create_superuser(LOCAL_ADMIN, password=None)
+    existing = User.objects.filter(is_superuser=True, is_active=True).order_by("pk").first()
+    return existing or User.objects.create_superuser(LOCAL_ADMIN, password=None)
 
 
 def account_with_password_exists() -> bool:
     """Whether somebody can sign in from afar, without a login link."""
-    from django.contrib.auth import get_user_model
+    from django.contrib.auth.models import User
 
-    accounts = get_user_model().objects.filter(is_active=True)
+    accounts = User.objects.filter(is_active=True)
     return any(account.has_usable_password() for account in accounts.iterator())

@@ -18,6 +18,7 @@ from django.views import View
 from playground.conversations import TITLE_LENGTH, conversation_json, conversations_of, one_line, turn_json, unfinished
 from playground.gateway import get_gateway
 from playground.http.errors import json_error
+from playground.http.requests import UserRequest
 from playground.models import Conversation
 
 LIST_LIMIT = 1000
@@ -35,7 +36,7 @@ class BadBody(ValueError):
 class JSONView(View):
     def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         answer = json_error("method_not_allowed", _("This address does not answer to %s.") % request.method)
-        answer["Allow"] = ", ".join(self._allowed_methods())
+        answer["Allow"] = ", ".join(name.upper() for name in self.http_method_names if hasattr(self, name))
         return answer
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
@@ -48,29 +49,29 @@ class JSONView(View):
 
 
 class Conversations(JSONView):
-    def get(self, request: HttpRequest) -> HttpResponse:
+    def get(self, request: UserRequest) -> HttpResponse:
         rows = conversations_of(request.user)[:LIST_LIMIT]
         return JsonResponse({"conversations": [conversation_json(row) for row in rows]})
 
-    def post(self, request: HttpRequest) -> HttpResponse:
+    def post(self, request: UserRequest) -> HttpResponse:
         row = Conversation.objects.create(owner=request.user, title=_title(_body(request), required=False))
         return JsonResponse(conversation_json(row), status=201)
 
 
 class OneConversation(JSONView):
-    def get(self, request: HttpRequest, conversation_id: str) -> HttpResponse:
+    def get(self, request: UserRequest, conversation_id: str) -> HttpResponse:
         row = conversations_of(request.user).get(pk=conversation_id)
         turns = [turn_json(turn) for turn in row.requests.order_by("created_at")]
         return JsonResponse({**conversation_json(row), "turns": turns})
 
-    def patch(self, request: HttpRequest, conversation_id: str) -> HttpResponse:
+    def patch(self, request: UserRequest, conversation_id: str) -> HttpResponse:
         title = _title(_body(request), required=True)
         row = conversations_of(request.user).get(pk=conversation_id)
         row.title = title
         row.save(update_fields=["title"])
         return JsonResponse(conversation_json(row))
 
-    def delete(self, request: HttpRequest, conversation_id: str) -> HttpResponse:
+    def delete(self, request: UserRequest, conversation_id: str) -> HttpResponse:
         """Deletes the conversation and what was said in it. Answers still on their way are cancelled first."""
         row = conversations_of(request.user).get(pk=conversation_id)
         for pk in list(unfinished(row).values_list("pk", flat=True)):
@@ -101,12 +102,14 @@ def _body(request: HttpRequest) -> dict[str, Any]:
 
 def _title(data: dict[str, Any], *, required: bool) -> str:
     title = data.get("title", None if required else "")
-    if not isinstance(title, str) or "\0" in title or not title.isascii() and any("\ud800" <= c <= "\udfff" for c in title):
+    if not isinstance(title, str) or any(character == "\0" or "\ud800" <= character <= "\udfff" for character in title):
         raise BadBody("bad_message", _("The title must be text."))
     line = one_line(title, len(title) + 1)
     if required and not line:
         raise BadBody("bad_message", _("The title is empty."))
     if len(line) > TITLE_LENGTH:
-        words = ngettext("The title has %d character; at most %d fit.", "The title has %d characters; at most %d fit.", len(line))
+        words = ngettext(
+            "The title has %d character; at most %d fit.", "The title has %d characters; at most %d fit.", len(line)
+        )
         raise BadBody("bad_message", words % (len(line), TITLE_LENGTH))
     return line

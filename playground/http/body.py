@@ -13,17 +13,13 @@ from typing import Any
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
-
-
-class _TooLarge(Exception):
-    pass
 
 
 class BodyLimit:
-    """Passes requests on to `application`; a body over `limit` bytes, declared or real, is answered here."""
+    """Hands requests on to `application` with their body in one piece; one over `limit` bytes, declared or real, is
+    answered here."""
 
-    def __init__(self, application: Application, limit: int) -> None:
+    def __init__(self, application: Any, limit: int) -> None:
         self.application = application
         self.limit = limit
 
@@ -32,27 +28,24 @@ class BodyLimit:
         if not declared.isdigit() or len(declared) > 18 or int(declared) > self.limit:
             await self._refuse(send)
             return
-        received = 0
-        answered = False
-
-        async def counting_receive() -> Message:
-            nonlocal received
+        pieces: list[bytes] = []
+        size, more = 0, True
+        while more:
             message = await receive()
-            received += len(message.get("body") or b"")
-            if received > self.limit:
-                raise _TooLarge
-            return message
-
-        async def noting_send(message: Message) -> None:
-            nonlocal answered
-            answered = True
-            await send(message)
-
-        try:
-            await self.application(scope, counting_receive, noting_send)
-        except _TooLarge:
-            if not answered:
+            if message["type"] == "http.disconnect":
+                return
+            pieces.append(message.get("body") or b"")
+            size += len(pieces[-1])
+            more = message.get("more_body", False)
+            if size > self.limit:
                 await self._refuse(send)
+                return
+        whole: list[Message] = [{"type": "http.request", "body": b"".join(pieces), "more_body": False}]
+
+        async def receive_whole() -> Message:
+            return whole.pop() if whole else await receive()
+
+        await self.application(scope, receive_whole, send)
 
     async def _refuse(self, send: Send) -> None:
         message = f"The body is larger than {self.limit} bytes, which is the most that is read."

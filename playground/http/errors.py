@@ -1,4 +1,4 @@
-"""Errors over HTTP: JSON with a stable code for programs, a page for people. Never a path, an address or a traceback."""
+"""Errors over HTTP: JSON with a stable code for programs, a page for people. Never a path or a traceback."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpR
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    return _answer(request, "forbidden", _("The form has expired or came from another site. Reload the page and try again."))
+    return _answer(
+        request, "forbidden", _("The form has expired or came from another site. Reload the page and try again.")
+    )
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:

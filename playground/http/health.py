@@ -1,4 +1,4 @@
-"""Health for load balancers and supervisors: 200 while an engine makes progress or is idle (R7), else 503 with one word.
+"""Health for load balancers and supervisors: 200 while an engine makes progress or is idle, else 503 with a word.
 
 Open to everybody, so it says nothing but the status. Green health over a dead or hung engine is the field's most
 repeated fault; so a heartbeat alone counts for nothing here: an engine with work must also have stepped.
@@ -22,7 +22,7 @@ ANSWER_WITHIN = 3.0  # seconds for the broker to tell
 
 
 def verdict(engines: Sequence[EngineStatus], now: float, hang_timeout: float) -> str:
-    """"ok" if any engine serves; else the reason: "loading", "hung", "failed", "no_engine"."""
+    """ "ok" if any engine serves; else the reason: "loading", "hung", "failed", "no_engine"."""
     words = {_state(engine, now, hang_timeout) for engine in engines}
     return next((word for word in ("ok", "loading", "hung", "failed") if word in words), "no_engine")
 

@@ -21,8 +21,10 @@ HEADERS = {
 }
 
 
-def response_headers(get_response: Callable[[HttpRequest], HttpResponseBase]) -> Callable[[HttpRequest], HttpResponseBase]:
-    """Headers beside those of Django's SecurityMiddleware and of django-csp. What is not a static file is not kept in caches."""
+def response_headers(
+    get_response: Callable[[HttpRequest], HttpResponseBase],
+) -> Callable[[HttpRequest], HttpResponseBase]:
+    """Headers beside those of Django's SecurityMiddleware and of django-csp. What is not static is not cached."""
 
     def middleware(request: HttpRequest) -> HttpResponseBase:
         response = get_response(request)
@@ -37,7 +39,7 @@ def response_headers(get_response: Callable[[HttpRequest], HttpResponseBase]) ->
 class LoginRequired(auth.LoginRequiredMiddleware):
     """Sends people to the login page; programs get JSON 401."""
 
-    def handle_no_permission(self, request: HttpRequest, view_func: Any) -> HttpResponseBase:
+    def handle_no_permission(self, request: HttpRequest, view_func: Any) -> Any:
         if wants_json(request):
             return json_error("unauthorized", _("Sign in first."))
         return super().handle_no_permission(request, view_func)

@@ -13,17 +13,18 @@ from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_safe
 
 from playground.access.login_links import redeem
+from playground.http.requests import UserRequest
 
 
 @require_safe
 @ensure_csrf_cookie
-def chat(request: HttpRequest) -> HttpResponse:
+def chat(request: UserRequest) -> HttpResponse:
     return render(request, "chat.html")
 
 
 @require_safe
 @ensure_csrf_cookie
-def scheduler(request: HttpRequest) -> HttpResponse:
+def scheduler(request: UserRequest) -> HttpResponse:
     if not request.user.is_staff:
         raise PermissionDenied
     return render(request, "scheduler.html")
@@ -50,4 +51,3 @@ class Login(views.LoginView):
 
 class Logout(views.LogoutView):
     """POST only, as Django has it."""
-

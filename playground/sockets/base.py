@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, cast
 
 from channels.db import database_sync_to_async
 from channels.exceptions import StopConsumer
@@ -31,9 +31,12 @@ database = database_sync_to_async
 class Socket(AsyncWebsocketConsumer):
     """One client's connection. Handlers raise ProtocolError for what the client should mend."""
 
-    user: User
+    @property
+    def user(self) -> User:
+        """Who this is; AnonymousUser until `refusal` has let it pass."""
+        return cast(User, self.scope["user"])
 
-    async def websocket_connect(self, message: dict[str, Any]) -> None:
+    async def websocket_connect(self, message: Any) -> None:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._open = True
         await self.accept()
@@ -42,19 +45,18 @@ class Socket(AsyncWebsocketConsumer):
             # Accepted first: a browser is not told the status of a refused handshake, only the code of a close.
             await self.close(code)
             return
-        self.user = self.scope["user"]
         await self._guarded(self.opened())
 
     def refusal(self) -> int | None:
         """The code to close with, if this client has no right to be here."""
-        return None if self.scope["user"].is_authenticated else UNAUTHORIZED
+        return None if self.user.is_authenticated else UNAUTHORIZED
 
     async def opened(self) -> None:
         gateway = get_gateway()
         await gateway.ensure_started()
         await self.send_message(Hello(model=settings.BATCHSCOPE.model_name, limits=_limits()))
 
-    async def websocket_receive(self, message: dict[str, Any]) -> None:
+    async def websocket_receive(self, message: Any) -> None:
         if self._open and self.refusal() is None:
             await self._guarded(self._handle(message.get("text"), message.get("bytes")))
 
@@ -93,7 +95,7 @@ class Socket(AsyncWebsocketConsumer):
 
     async def send_text(self, frame: str) -> None:
         if self._open:
-            await self.base_send({"type": "websocket.send", "text": frame})
+            await self.send(text_data=frame)
 
     def start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` beside the socket, in place of an older task of this name. It ends with the socket."""
@@ -110,7 +112,7 @@ class Socket(AsyncWebsocketConsumer):
         self._open = False
         await super().close(code, reason)
 
-    async def websocket_disconnect(self, message: dict[str, Any]) -> None:
+    async def websocket_disconnect(self, message: Any) -> None:
         self._open = False
         tasks = list(self._tasks.values())
         for task in tasks:

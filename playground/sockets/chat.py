@@ -32,7 +32,7 @@ from playground.sockets.protocol import (
     Usage,
 )
 
-NO_REQUEST = "there is no such request of yours"
+NO_REQUEST = "there is no such request"
 log = logging.getLogger(__name__)
 
 
@@ -79,7 +79,7 @@ class ChatSocket(Socket):
         pk = as_uuid(text)
         found = await conversations_of(self.user).filter(pk=pk).afirst() if pk else None
         if found is None:
-            raise ProtocolError("not_found", "there is no such conversation of yours")
+            raise ProtocolError("not_found", "there is no such conversation")
         return found
 
     async def _stream(self, request_id: str, after_seq: int) -> None:

@@ -224,7 +224,9 @@ def _check_values(value: dict[str, Any]) -> None:
         item, depth = stack.pop()
         if isinstance(item, str):
             if "\0" in item:
-                raise ProtocolError("bad_message", "the frame holds a NUL character, which is not text", *_labels(value))
+                raise ProtocolError(
+                    "bad_message", "the frame holds a NUL character, which is not text", *_labels(value)
+                )
         elif isinstance(item, (dict, list)):
             if depth > MAX_DEPTH:
                 message = f"the frame nests deeper than {MAX_DEPTH} levels"

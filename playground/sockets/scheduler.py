@@ -27,7 +27,7 @@ Record = dict[str, Any]
 
 class SchedulerSocket(Socket):
     def refusal(self) -> int | None:
-        return super().refusal() or (None if self.scope["user"].is_staff else FORBIDDEN)
+        return super().refusal() or (None if self.user.is_staff else FORBIDDEN)
 
     async def opened(self) -> None:
         await super().opened()

@@ -88,7 +88,9 @@ class FakeEngine:
                 if word == self.crash_on:
                     raise RuntimeError("a word that this engine can't bear")
                 run.done += 1
-                deltas.append(SimpleNamespace(request_id=request_id, seq=run.done, text=word + " ", token_ids=(token_id,)))
+                deltas.append(
+                    SimpleNamespace(request_id=request_id, seq=run.done, text=word + " ", token_ids=(token_id,))
+                )
             if run.cancelled or run.done >= last:
                 finishes.append(self._finish(request_id, run))
                 del self._running[request_id]

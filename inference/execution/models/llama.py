@@ -120,7 +120,7 @@ class LlamaModel:
     def _qkv(self, layer: Layer, x: torch.Tensor, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Rotated query [T, H, D], rotated key and value [T, KH, D]: views of one tensor."""
         qkv = ops.linear(x, layer.qkv).view(len(x), -1, self.config.head_dim)
-        query, key, value = qkv.split(self._heads, dim=1)
+        query, key, value = qkv.split_with_sizes(self._heads, 1)
         ops.rotary(query, key, inputs.cos, inputs.sin)
         return query, key, value
 

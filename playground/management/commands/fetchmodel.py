@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from typing import Any
+from typing import Any, Literal
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
@@ -14,7 +14,7 @@ from inference.execution.models.prepare import prepare_model
 
 class Command(BaseCommand):
     help = "Fetches and converts the default model, or converts the given GGUF file."
-    requires_system_checks: list[str] = []
+    requires_system_checks: list[str] | tuple[str, ...] | Literal["__all__"] = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("model", nargs="?", default="", help="instead of BATCHSCOPE_MODEL")

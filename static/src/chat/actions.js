@@ -25,7 +25,7 @@ export async function send(text) {
 /** Asks again for the last answer, with the settings of now. */
 export function regenerate(turn) {
   const turns = store.turns.value;
-  if (turn !== turns.at(-1) || !isOver(turn.answer.value)) return;
+  if (turn !== turns.at(-1) || !isOver(turn.latest)) return;
   const before = turns.slice(0, -1);
   store.turns.value = [...before, ask(store.currentId.value, before, turn.user)];
 }

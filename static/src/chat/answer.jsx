@@ -1,5 +1,4 @@
 // One answer: its text as Markdown, what it is doing now, and, when it is over, where its time went.
-import { memo } from "preact/compat";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { t, tCode } from "../i18n/index.js";
 import { copyText } from "../lib/clipboard.js";
@@ -13,11 +12,11 @@ import { toNodes } from "./sanitise.js";
 import { regenerate } from "./actions.js";
 
 /** A Markdown block. Made again only when its source changes, so that a selection in a finished block stays. */
-const Block = memo(({ html }) => {
+function Block({ html }) {
   const box = useRef(null);
   useLayoutEffect(() => box.current.replaceChildren(toNodes(html)), [html]);
   return <div class="block" ref={box} />;
-});
+}
 
 function Markdown({ text }) {
   const previous = useRef([]);
@@ -64,7 +63,7 @@ export function Figures({ first, perSecond, tokens }) {
   );
 }
 
-function ending(answer, turn) {
+function ending(answer) {
   if (answer.finishReason === "length") return t("answer.endedLength", { n: count(answer.tokens) });
   if (answer.finishReason === "cancelled") return t("answer.endedCancelled");
   if (answer.finishReason === "expired") return t("answer.endedExpired");
@@ -108,7 +107,7 @@ function Tools({ turn, answer, last }) {
 export function Answer({ turn, last }) {
   const answer = turn.answer.value;
   const over = isOver(answer);
-  const end = over ? ending(answer, turn) : null;
+  const end = over ? ending(answer) : null;
   return (
     <div class="answer" aria-busy={!over}>
       <div class="markdown">

@@ -26,8 +26,8 @@ export function Composer() {
   }, [store.currentId.value]);
 
   const submit = async () => {
-    const words = text;
-    if (!words.trim() || running) return;
+    const words = area.current.value;
+    if (!words.trim() || store.running.value) return;
     setText("");
     if (!(await send(words))) setText((now) => now || words);
   };

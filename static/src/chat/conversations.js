@@ -42,7 +42,7 @@ function showInAddress(id, replace = false) {
 
 function leave() {
   const id = store.currentId.value;
-  if (id && store.turns.value.some((turn) => !isOver(turn.answer.value))) kept.set(id, store.turns.value);
+  if (id && store.turns.value.some((turn) => !isOver(turn.latest))) kept.set(id, store.turns.value);
 }
 
 function show(id, turns) {
@@ -82,7 +82,7 @@ export async function open(id, onUnfinished, { address = true } = {}) {
   }
   const turns = rows.map((row) => store.makeTurn(row.user, row.answer, { message: { conversation: id } }));
   store.turns.value = turns;
-  for (const turn of turns) if (!isOver(turn.answer.value)) onUnfinished(turn);
+  for (const turn of turns) if (!isOver(turn.latest)) onUnfinished(turn);
 }
 
 /** The open conversation's id; a new chat gets one here, at its first message. */

@@ -25,7 +25,7 @@ const marked = new Marked({
     image: ({ href, text }) => link(href, escapeHtml(text || href)),
     code: ({ text, lang }) => {
       const name = /^[\w+#.-]{1,30}/.exec(lang ?? "")?.[0] ?? "";
-      return `<pre><code data-lang="${escapeHtml(name)}">${escapeHtml(text)}\n</code></pre>`;
+      return `<pre><code class="language-${escapeHtml(name)}">${escapeHtml(text)}\n</code></pre>`;
     },
     checkbox: ({ checked }) => (checked ? "☑ " : "☐ "),
   },

@@ -8,7 +8,7 @@ const ALLOWED = {
     ..."p br hr strong em del a ul ol li blockquote pre code span".split(" "),
     ..."h1 h2 h3 h4 h5 h6 table thead tbody tr th td".split(" "),
   ],
-  ALLOWED_ATTR: ["href", "start", "align", "data-lang", "class"],
+  ALLOWED_ATTR: ["href", "start", "align", "class"],
   ALLOWED_URI_REGEXP: /^(?:https?:\/\/|mailto:)/i,
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
@@ -20,8 +20,8 @@ DOMPurify.addHook("afterSanitizeAttributes", (node) => {
     node.setAttribute("rel", "noopener noreferrer nofollow");
     node.setAttribute("target", "_blank");
   }
-  // Classes come from the highlighter alone; a page's own classes are not for a model to wear.
-  if (node.hasAttribute("class") && !/^hljs[\w -]*$/.test(node.getAttribute("class"))) node.removeAttribute("class");
+  // Classes come from the highlighter and the fence alone; a page's own are not for a model to wear.
+  if (node.hasAttribute("class") && !/^(?:hljs|language-)[\w +#.-]*$/.test(node.className)) node.removeAttribute("class");
 });
 
 function element(tag, className, text) {
@@ -31,11 +31,12 @@ function element(tag, className, text) {
   return node;
 }
 
-/** <pre><code data-lang> becomes a figure: the language's name, a copy button, highlighted code. */
+/** <pre><code class="language-…"> becomes a figure: the language's name, a copy button, highlighted code. */
 function frameCode(pre) {
   const code = pre.querySelector("code");
   if (!code) return;
-  const lang = code.dataset.lang ?? "";
+  const lang = code.className.replace(/^language-/, "");
+  code.removeAttribute("class");
   const coloured = highlight(code.textContent, lang);
   if (coloured !== null) code.replaceChildren(DOMPurify.sanitize(coloured, ALLOWED));
   const copy = element("button", "code-copy", t("chat.copyCode"));

@@ -18,7 +18,7 @@ export const socket = new Socket("/ws/chat/", { onMessage: hear, onLive: resumeA
 /** Follows a turn whose answer is not over, from the seq it has. */
 export function follow(turn) {
   active.add(turn);
-  const message = resumeMessage(turn.answer.value);
+  const message = resumeMessage(turn.latest);
   if (message) socket.send(message);
 }
 
@@ -26,7 +26,7 @@ export function follow(turn) {
 export function ask(conversation, before, text) {
   const settings = store.settings.value;
   const ref = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
-  const plain = before.map((turn) => ({ user: turn.user, answer: turn.answer.value }));
+  const plain = before.map((turn) => ({ user: turn.user, answer: turn.latest }));
   const message = {
     type: "generate",
     ref,
@@ -42,14 +42,14 @@ export function ask(conversation, before, text) {
 }
 
 export function stop(turn) {
-  const answer = turn.answer.value;
+  const answer = turn.latest;
   if (isOver(answer)) return;
   if (answer.requestId === null && !socket.live) {
-    turn.answer.value = { ...answer, phase: "finished", finishReason: "cancelled" }; // it never left this page
+    store.setAnswer(turn, { ...answer, phase: "finished", finishReason: "cancelled" }); // it never left this page
     active.delete(turn);
     return;
   }
-  turn.answer.value = { ...answer, stopping: true };
+  store.setAnswer(turn, { ...answer, stopping: true });
   if (answer.requestId) socket.send({ type: "cancel", request_id: answer.requestId });
 }
 
@@ -63,7 +63,7 @@ function hear(message) {
     return;
   }
   for (const turn of active) {
-    if (concerns(turn.answer.value, message)) {
+    if (concerns(turn.latest, message)) {
       apply(turn, message);
       return;
     }
@@ -72,10 +72,10 @@ function hear(message) {
 }
 
 function apply(turn, message) {
-  const before = turn.answer.value;
+  const before = turn.latest;
   const after = reduceAnswer(before, message, performance.now());
   if (after === before) return;
-  turn.answer.value = after;
+  store.setAnswer(turn, after, { soon: message.type === "delta" });
   if (after.gap && !before.gap) socket.send(resumeMessage(after));
   if (after.requestId && !before.requestId && after.stopping) {
     socket.send({ type: "cancel", request_id: after.requestId });
@@ -105,11 +105,11 @@ function acknowledge(answer) {
 function resumeAll() {
   store.notice.value = store.notice.value?.code === "draining" ? null : store.notice.value;
   for (const turn of active) {
-    turn.answer.value = { ...turn.answer.value, gap: false };
-    const message = resumeMessage(turn.answer.value);
+    store.setAnswer(turn, { ...turn.latest, gap: false });
+    const message = resumeMessage(turn.latest);
     if (message) {
       socket.send(message);
-      if (turn.answer.value.stopping) socket.send({ type: "cancel", request_id: message.request_id });
+      if (turn.latest.stopping) socket.send({ type: "cancel", request_id: message.request_id });
     } else {
       void recover(turn);
     }
@@ -122,7 +122,7 @@ async function recover(turn) {
   try {
     const rows = turn.sent && message.conversation ? await fetchTurns(message.conversation) : [];
     const row = rows.find((candidate) => candidate.answer.ref === message.ref);
-    if (isOver(turn.answer.value) || turn.answer.value.requestId) return;
+    if (isOver(turn.latest) || turn.latest.requestId) return;
     if (row) {
       apply(turn, { type: "accepted", ref: message.ref, request_id: row.answer.requestId });
       follow(turn);

@@ -1,5 +1,5 @@
 // All state of the chat page. Views read the signals; session.js and conversations.js write them.
-import { computed, effect, signal } from "@preact/signals";
+import { batch, computed, effect, signal } from "@preact/signals";
 import { load, save } from "../lib/storage.js";
 import { isOver } from "./answer.js";
 import { cleanSettings } from "./params.js";
@@ -23,9 +23,34 @@ effect(() => save("chat.settingsOpen", panels.value.settings));
 export const running = computed(() => turns.value.find((turn) => !isOver(turn.answer.value)) ?? null);
 
 let lastKey = 0;
+/** A turn: `latest` is the answer as it stands, `answer` (a signal) the same as far as it is shown. */
 export function makeTurn(user, answer, extra = {}) {
-  return { key: ++lastKey, user, answer: signal(answer), ...extra };
+  return { key: ++lastKey, user, latest: answer, answer: signal(answer), ...extra };
 }
+
+const unshown = new Set();
+
+/** Gives a turn a new answer. With `soon` it shows at the next frame: many deltas, one render. */
+export function setAnswer(turn, answer, { soon = false } = {}) {
+  turn.latest = answer;
+  if (!soon) {
+    unshown.delete(turn);
+    turn.answer.value = answer;
+    return;
+  }
+  if (unshown.size === 0) nextFrame(showAll);
+  unshown.add(turn);
+}
+
+function showAll() {
+  batch(() => {
+    for (const turn of unshown) turn.answer.value = turn.latest;
+  });
+  unshown.clear();
+}
+
+/** A hidden tab has no frames; a timer stands in. */
+const nextFrame = (work) => (document.hidden ? setTimeout(work, 200) : requestAnimationFrame(work));
 
 export function setPanel(name, open) {
   panels.value = { ...panels.value, [name]: open };

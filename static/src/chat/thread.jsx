@@ -35,9 +35,10 @@ export function Thread() {
 
   // A new message or another conversation is read from its end.
   useLayoutEffect(() => {
-    atEnd.current = true;
+    atEnd.current = turns.length > 0;
     setAway(false);
-    toEnd();
+    if (atEnd.current) toEnd();
+    else box.current.scrollTo({ top: 0 });
   }, [store.currentId.value, turns.length]);
 
   const onScroll = () => {

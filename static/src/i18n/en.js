@@ -131,6 +131,12 @@ export default {
   "error.offline": "The server can't be reached.",
   "error.internal": "Something went wrong on the server.",
 
+  "scheduler.title": "Scheduler",
+  "scheduler.policy": "{policy} batching",
+  "tape.restarted": "engine restarted",
+  "inspector.heading": "Iteration",
+  "waiting.place": "No.",
+
   "tape.title": "Batch tape",
   "tape.hint": "a row is a seat, a column is an iteration, the newest is at the right",
   "tape.label": "Batch tape. Left and right arrow keys choose an iteration, Escape lets go.",
@@ -141,7 +147,7 @@ export default {
   "tape.idle": "idle",
   "tape.gap": "frames missed",
   "tape.hidden": "{n} more seats, never used in this picture",
-  "tape.pause": "Pause the picture",
+  "tape.pause": "Pause",
   "tape.resume": "Go on",
   "tape.paused": "Paused. {n} iterations since.",
   "tape.summary": "Iteration {n}: {running} of {seats} seats taken, {prefill} in prefill and {decode} in decode; {waiting} waiting; KV cache {kv} used.",

@@ -131,6 +131,12 @@ export default {
   "error.offline": "无法连接服务器。",
   "error.internal": "服务器出错了。",
 
+  "scheduler.title": "调度器",
+  "scheduler.policy": "策略：{policy}",
+  "tape.restarted": "引擎重启",
+  "inspector.heading": "迭代",
+  "waiting.place": "序",
+
   "tape.title": "批次带",
   "tape.hint": "一行是一个席位，一列是一次迭代，最新的在右侧",
   "tape.label": "批次带。左右方向键选择迭代，Esc 取消。",
@@ -141,7 +147,7 @@ export default {
   "tape.idle": "空闲",
   "tape.gap": "缺失的帧",
   "tape.hidden": "另有 {n} 个席位在图中从未使用",
-  "tape.pause": "暂停画面",
+  "tape.pause": "暂停",
   "tape.resume": "继续",
   "tape.paused": "已暂停，此后又有 {n} 次迭代。",
   "tape.summary": "迭代 {n}：{seats} 个席位中占用 {running} 个，预填充 {prefill} 个，解码 {decode} 个；{waiting} 个在等待；KV 缓存已用 {kv}。",

@@ -19,7 +19,7 @@ export function duration(ms) {
 /** A rate: one decimal below ten. */
 export function rate(perSecond) {
   if (!Number.isFinite(perSecond)) return "–";
-  return perSecond < 9.95 ? perSecond.toFixed(1) : whole.format(perSecond);
+  return perSecond > 0 && perSecond < 9.95 ? perSecond.toFixed(1) : whole.format(perSecond);
 }
 
 export function percent(part, all) {

@@ -102,7 +102,7 @@ function head({ ctx, tape, geometry, theme, until, chart, floor, top }, words) {
 }
 
 const figure = (value) => (Number.isInteger(value) ? count(value) : value.toFixed(1));
-const shortNumber = (value) => (value >= 10_000 ? `${Math.round(value / 1000)}k` : String(Number(value.toPrecision(3))));
+const shortNumber = (value) => (value >= 1000 ? `${Number((value / 1000).toPrecision(2))}k` : String(Number(value.toPrecision(3))));
 
 function bars({ ctx, tape, geometry, theme, until, first, chart, floor, top }) {
   const base = new Float64Array(Math.max(0, until - first));

@@ -2,24 +2,24 @@
 import { Tape } from "./tape.js";
 
 export function newEngine(name, capacity) {
-  return { name, settings: {}, running: 0, waiting: 0, kv: null, tape: new Tape(capacity), latest: null, missed: 0 };
+  return { name, state: "ready", model: "", settings: {}, running: 0, waiting: 0, kv: null, tape: new Tape(capacity), latest: null, missed: 0 };
 }
 
 /** Applies a `snapshot`: the engines there are, with where each stands, and its recent records where they came along. */
 export function applySnapshot(engines, snapshot, capacity) {
-  const list = Array.isArray(snapshot.engines) ? snapshot.engines : Object.values(snapshot.engines ?? {});
   const next = new Map();
-  for (const raw of list) {
-    const engine = engines.get(raw.name) ?? newEngine(raw.name, capacity);
+  for (const raw of snapshot.engines) {
+    const engine = engines.get(raw.engine) ?? newEngine(raw.engine, capacity);
+    next.set(raw.engine, engine);
+    addRecords(engine, raw.records ?? []);
     Object.assign(engine, {
+      state: raw.state ?? "ready",
       settings: raw.settings ?? {},
       model: raw.model ?? "",
       running: size(raw.running),
-      waiting: size(raw.waiting),
-      kv: raw.kv && Object.keys(raw.kv).length ? raw.kv : null,
+      waiting: raw.waiting_total ?? size(raw.waiting),
+      kv: raw.kv && raw.kv.total !== undefined ? raw.kv : engine.kv,
     });
-    next.set(raw.name, engine);
-    addRecords(engine, raw.records ?? []);
   }
   return next;
 }

@@ -5,7 +5,7 @@ const NARROW_PX = 560;
 /** Geometry for a box of `width` CSS pixels, for a tape of `seats` rows. */
 export function layout(width, seats) {
   const narrow = width < NARROW_PX;
-  const left = narrow ? 22 : 34;
+  const left = narrow ? 28 : 34;
   const right = narrow ? 6 : 112;
   const pitch = narrow ? 6 : width < 1100 ? 7 : 8;
   const rowHeight = seats <= 16 ? 22 : seats <= 32 ? 17 : seats <= 48 ? 13 : 11;

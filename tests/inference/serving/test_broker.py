@@ -2,7 +2,9 @@
 
 import pytest
 
-from inference.serving.broker import Broker, NoGroup, Outgoing
+from inference.serving.broker_engine import NoGroup
+from inference.serving.broker_web import WebBroker
+from inference.serving.logs import Outgoing
 from inference.serving.messages import Delta, EngineStatus, Finish, Submission
 
 
@@ -181,7 +183,7 @@ async def test_scripts_come_back_after_the_server_forgot_them(broker):
 
 
 async def test_two_prefixes_do_not_meet(broker, valkey):
-    other = Broker(valkey.url, prefix="other:")
+    other = WebBroker(valkey.url, prefix="other:")
     await broker.submit(submission())
     assert not (await other.log("r1")).exists
     await other.close()

@@ -1,0 +1,77 @@
+"""One answer while it is made: ids in, text out, and when it ends.
+
+Knows: the detokeniser, the end conditions, the numbering of deltas. Must not know: torch, the scheduler, the broker.
+Text, seq and end are a pure function of the ids, so an answer that is taken up elsewhere replays its ids and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+from inference.config import SamplingParams
+from inference.scheduling.outputs import TokenDelta
+from inference.scheduling.request import FinishReason
+from inference.text.detokenizer import IncrementalDetokenizer
+
+
+class AnswerTokenizer(Protocol):
+    """What an answer needs of a tokenizer."""
+
+    pieces: object
+
+
+class Answer:
+    """ids: all tokens so far.  text: what was shown.  reason: set once it has ended."""
+
+    def __init__(
+        self, request_id: str, tokenizer: AnswerTokenizer, params: SamplingParams, eos_token_ids: Collection[int]
+    ) -> None:
+        self.request_id = request_id
+        self.ids: list[int] = []
+        self.reason: FinishReason | None = None
+        self.seq = 0
+        self._params = params
+        self._end_ids = frozenset(params.stop_token_ids) | (
+            frozenset() if params.ignore_eos else frozenset(eos_token_ids)
+        )
+        self._detokenizer = IncrementalDetokenizer(tokenizer, params.stop)  # type: ignore[arg-type]
+        self._shown: list[str] = []
+        self._sent = 0  # ids that went out with a delta
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        return self._end_ids
+
+    @property
+    def text(self) -> str:
+        return "".join(self._shown)
+
+    @property
+    def unsent_ids(self) -> list[int]:
+        return self.ids[self._sent :]
+
+    def push(self, token_id: int) -> TokenDelta | None:
+        """Take the next token. The delta it brings, if it brings text; `reason` tells whether it was the last."""
+        self.ids.append(token_id)
+        text = self._detokenizer.push(token_id)
+        self.reason = self._ends(token_id)
+        return self._delta(text + self._detokenizer.finish() if self.reason else text)
+
+    def cut(self, reason: FinishReason) -> TokenDelta | None:
+        """End it from outside. The delta of what was still held back, if there was any."""
+        self.reason = reason
+        return self._delta(self._detokenizer.finish())
+
+    def _ends(self, token_id: int) -> FinishReason | None:
+        if self._detokenizer.stopped or token_id in self._end_ids:
+            return FinishReason.STOP
+        return FinishReason.LENGTH if len(self.ids) >= self._params.max_tokens else None
+
+    def _delta(self, text: str) -> TokenDelta | None:
+        if not text:
+            return None
+        self.seq += 1
+        self._shown.append(text)
+        ids, self._sent = self.unsent_ids, len(self.ids)
+        return TokenDelta(self.request_id, self.seq, text, ids)

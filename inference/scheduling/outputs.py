@@ -1,0 +1,68 @@
+"""What comes out of one step of the engine.
+
+Knows: text, ids and how a request ended. Must not know: torch, how outputs travel to a client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from inference.scheduling.ledger import IterationRecord
+from inference.scheduling.request import FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class TokenDelta:
+    """Text that a token brought. seq counts a request's deltas from 1 without gaps; token_ids are all ids since the
+    delta before, those whose text was held back included."""
+
+    request_id: str
+    seq: int
+    text: str
+    token_ids: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFinish:
+    """The end of a request. seq is one more than its last delta's; token_ids are the ids after that delta.
+
+    receipt: where the time went, in ms: queue, prefill, decode, total.  Times are Unix seconds, 0 = never came to that.
+    """
+
+    request_id: str
+    seq: int
+    finish_reason: FinishReason
+    token_ids: list[int]
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+    error_code: str = ""
+    error_message: str = ""
+    receipt: dict[str, float] = field(default_factory=dict)
+    started_at: float = 0.0
+    first_token_at: float = 0.0
+    finished_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """One iteration's outputs. record is None where there was nothing to do."""
+
+    deltas: list[TokenDelta]
+    finishes: list[RequestFinish]
+    record: IterationRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A whole answer, as `Engine.generate` gives it."""
+
+    request_id: str
+    token_ids: list[int]
+    text: str
+    finish_reason: FinishReason
+    prompt_tokens: int
+    cached_tokens: int = 0
+    error_code: str = ""
+    error_message: str = ""
+    receipt: dict[str, float] = field(default_factory=dict)

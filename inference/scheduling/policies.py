@@ -1,0 +1,30 @@
+"""Batching policies: who may join the batch, and when. Same model, same kernels; only this differs.
+
+Knows: how many requests run and wait. Must not know: blocks, tokens, text.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class BatchingPolicy(Protocol):
+    """Asked once an iteration, before any waiting request is looked at."""
+
+    name: str
+
+    def closed_because(self, running: int, waiting: int) -> str | None:
+        """None: waiting requests may join this iteration. Else the reason, for people, with numbers."""
+        ...
+
+
+class ContinuousPolicy:
+    """After Orca (OSDI 2022): the unit of scheduling is one iteration, so requests may join in every one."""
+
+    name = "continuous"
+
+    def closed_because(self, running: int, waiting: int) -> str | None:
+        return None
+
+
+POLICIES: dict[str, type[BatchingPolicy]] = {ContinuousPolicy.name: ContinuousPolicy}

@@ -1,0 +1,119 @@
+"""An engine's commands on the broker: take requests, claim logs, write them, hear of cancels.
+
+Knows: keys and scripts. Must not know: torch, threads, what an engine does with a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from inference.serving import scripts
+from inference.serving.broker import FEED_LENGTH, LEDGER_LENGTH, LOG_KEPT, PREFIX, WAIT_MS, Broker, ResponseError
+from inference.serving.logs import Claim, ClaimResult, Log, Outgoing
+from inference.serving.messages import Finish
+
+
+class NoGroup(Exception):
+    """There is no consumer group: the broker is new, or it has lost its state."""
+
+
+@contextmanager
+def _no_group() -> Iterator[None]:
+    try:
+        yield
+    except ResponseError as error:
+        if "NOGROUP" in str(error) or "no such key" in str(error):
+            raise NoGroup from None
+        raise
+
+
+class EngineBroker(Broker):
+    def __init__(self, url: str, *, prefix: str = PREFIX) -> None:
+        super().__init__(url, prefix=prefix)
+        self._claim = self.redis.register_script(scripts.CLAIM)
+        self._publish = self.redis.register_script(scripts.PUBLISH)
+        self._release = self.redis.register_script(scripts.RELEASE)
+        self._take_over = self.redis.register_script(scripts.TAKE_OVER)
+
+    async def create_group(self) -> None:
+        try:
+            await self.redis.xgroup_create(self.key("requests"), scripts.GROUP, id="0", mkstream=True)
+        except ResponseError as error:
+            if "BUSYGROUP" not in str(error):
+                raise
+
+    async def read_requests(self, consumer: str, count: int, *, new: bool = True, wait_ms: int = WAIT_MS) -> list[Any]:
+        """Requests that fall to this consumer: new ones (waiting for some), or those already its own."""
+        block = wait_ms if new else None
+        stream = {self.key("requests"): ">" if new else "0"}
+        with _no_group():
+            answer = await self.redis.xreadgroup(scripts.GROUP, consumer, stream, count=count, block=block)
+        return [(i, fields[b"body"]) for _, entries in answer or () for i, fields in entries if fields]
+
+    async def take_over(self, consumer: str, count: int) -> list[Any]:
+        """Requests of consumers that have no heartbeat, from now on this consumer's."""
+        with _no_group():
+            taken = await self._take_over(keys=[self.key("requests"), self.key("engine:")], args=[consumer, count])
+        return [(entry_id, fields[fields.index(b"body") + 1]) for entry_id, fields in taken if fields]
+
+    async def claim(self, request_id: str, token: str, consumer: str) -> ClaimResult | None:
+        """Claim a request under a new epoch, with its log so far. None where it is finished or its log is gone."""
+        keys = [self.key("out", request_id), self.key("cancelled", request_id)]
+        answer = await self._claim(keys=keys, args=[token, consumer])
+        if answer[0] != b"claimed":
+            return None
+        _, epoch, attempts, cancelled, log = answer
+        return ClaimResult(Claim(request_id, epoch, token), attempts, bool(cancelled), Log.of(log))
+
+    async def holds(self, claim: Claim) -> bool:
+        """Whether that claim stands in the log (a later one may stand after it; the log's owner is the last)."""
+        marker = f"{claim.epoch}-0"
+        entries = await self.redis.xrange(self.key("out", claim.request_id), marker, marker)
+        return bool(entries) and entries[0][1].get(b"claim") == claim.token.encode()
+
+    async def forget_request(self, entry_id: bytes) -> None:
+        """Take an entry out of the queue that has nothing to run any more."""
+        async with self.redis.pipeline(transaction=True) as pipe:
+            pipe.xack(self.key("requests"), scripts.GROUP, entry_id)
+            pipe.xdel(self.key("requests"), entry_id)
+            await pipe.execute()
+
+    async def publish(self, items: Sequence[Outgoing]) -> set[str]:
+        """Append events to their logs and to the feed, all in one step. Returns tokens of claims that hold no more."""
+        args: list[Any] = [FEED_LENGTH, LOG_KEPT]
+        for item in items:
+            claim, event = item.claim, item.event
+            kind = "finish" if isinstance(event, Finish) else "delta"
+            args += (kind, claim.request_id, claim.epoch, claim.token, event.seq, event.encode())
+        keys = [self.key("feed"), self.key("requests"), self.key("out:"), self.key("cancelled:")]
+        return {token.decode() for token in await self._publish(keys=keys, args=args)}
+
+    async def release(self, claim: Claim) -> None:
+        """Give a claim back: whoever claims next goes on, and this one does not count as a failed attempt."""
+        await self._release(keys=[self.key("out", claim.request_id)], args=[claim.epoch, claim.token])
+
+    async def control_end(self) -> str:
+        return await self._end_of(self.key("control"))
+
+    async def read_control(self, after: str, wait_ms: int = WAIT_MS) -> tuple[str, list[str]]:
+        """Ids of requests that are to be cancelled, after that control entry; the id to go on from."""
+        ids: list[str] = []
+        for _, entries in await self.redis.xread({self.key("control"): after}, block=wait_ms) or ():
+            for entry_id, fields in entries:
+                after = entry_id.decode()
+                ids.append(fields[b"cancel"].decode())
+        return after, ids
+
+    async def cancelled_among(self, request_ids: Sequence[str]) -> list[str]:
+        if not request_ids:
+            return []
+        flags = await self.redis.mget([self.key("cancelled", request_id) for request_id in request_ids])
+        return [request_id for request_id, flag in zip(request_ids, flags, strict=True) if flag]
+
+    async def append_ledger(self, engine: str, records: Sequence[bytes]) -> None:
+        async with self.redis.pipeline(transaction=False) as pipe:
+            for record in records:
+                pipe.xadd(self.key("ledger", engine), {"record": record}, maxlen=LEDGER_LENGTH)
+            await pipe.execute()

@@ -1,0 +1,30 @@
+"""`manage.py engine`: one engine process. `serve` starts it; where there are many, start them yourself."""
+
+import os
+import socket
+import sys
+from argparse import ArgumentParser
+from typing import Any
+
+import setproctitle
+from django.conf import settings
+from django.core.management.base import BaseCommand
+
+from inference.serving.worker import run_worker
+
+
+class Command(BaseCommand):
+    help = "Runs one engine worker against BATCHSCOPE_REDIS_URL, until SIGTERM."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--name", default="", help="how the scheduler page calls it; default: host and process number"
+        )
+
+    def handle(self, *args: Any, name: str, **options: Any) -> None:
+        config = settings.BATCHSCOPE
+        if not config.redis_url:
+            sys.exit("batchscope: set BATCHSCOPE_REDIS_URL, or use `manage.py serve`, which starts a broker of its own")
+        setproctitle.setproctitle("engine")
+        sys.exit(run_worker(config.engine_config(), config.redis_url, name or f"{socket.gethostname()}-{os.getpid()}"))

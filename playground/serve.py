@@ -1,0 +1,254 @@
+"""The supervisor: a private broker, one engine and the web, started in order, kept running, and stopped together.
+
+Knows: who needs whom, what a person wants to read meanwhile. Must not know: what travels through the broker (save
+heartbeats), sockets, torch. All children die with this process, however it dies (tether.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from django.core.management import call_command
+from django.db import DatabaseError, connections
+
+from inference.serving.broker import UNREACHABLE, Broker
+from inference.serving.messages import EngineStatus
+from playground import private_broker
+from playground.access.first_start import local_admin
+from playground.access.login_links import create_link
+from playground.config import PROJECT_FOLDER, Settings
+from playground.processes import Child
+
+ENGINE = "engine-1"
+WATCH_EVERY = 0.1  # seconds, while starting
+FAILED_EVERY = 30.0  # seconds between renewals of the status of an engine that was given up
+STOP_WITHIN = {"web": 6.0, "engine": 6.0, "broker": 3.0}
+
+
+class CannotStart(RuntimeError):
+    """Nothing was started, or all of it was stopped again. One sentence for a person."""
+
+
+def serve(config: Settings) -> int:
+    """Run until SIGTERM, SIGINT or SIGHUP; the exit status. Raises CannotStart."""
+    started_at = time.monotonic()
+    with _only_one(config.data_dir), _listen(config.host, config.port) as listener:
+        return asyncio.run(Supervisor(config, listener, started_at).run())
+
+
+@contextlib.contextmanager
+def _only_one(data_dir: Path) -> Iterator[None]:
+    with open(data_dir / "serve.lock", "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise CannotStart(
+                "another Batchscope runs on this data folder; stop it, or set BATCHSCOPE_DATA_DIR to another folder"
+            ) from None
+        yield
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """The socket the web serves. Held here, so that a port that is taken is told before anything starts, and clients
+    that come while the web restarts wait instead of being refused."""
+    bare = host.strip("[]")
+    try:
+        family = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((bare, port), family=family, backlog=1024)
+    except OSError as error:
+        reasons = {
+            errno.EADDRINUSE: f"port {port} on {host} is taken; stop what listens there, or set BATCHSCOPE_PORT",
+            errno.EACCES: f"port {port} needs rights that this user lacks; set BATCHSCOPE_PORT to 1024 or more",
+        }
+        no_address = f"{host} is no address of this machine; set BATCHSCOPE_HOST"
+        raise CannotStart(reasons.get(error.errno or 0, no_address)) from None
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+class Supervisor:
+    def __init__(self, config: Settings, listener: socket.socket, started_at: float) -> None:
+        self._config, self._listener, self._started_at = config, listener, started_at
+        self._folder = private_broker.runtime_folder(config.data_dir)
+        self._redis_url = config.redis_url or private_broker.url_of(self._folder)
+        env = {
+            **os.environ,
+            "BATCHSCOPE_REDIS_URL": self._redis_url,
+            "BATCHSCOPE_DATA_DIR": str(config.data_dir),
+            "PYTHONUNBUFFERED": "1",
+        }
+        manage = [sys.executable, str(PROJECT_FOLDER / "manage.py")]
+        handle = listener.fileno()
+        self._engine = Child("engine", [*manage, "engine", "--name", ENGINE], env, on_exit=self._engine_ended)
+        self._web = Child("web", [*manage, "web", "--fd", str(handle)], env, pass_fds=(handle,))
+        self._children = [self._web, self._engine]
+        self._stop = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._last_failure = ""
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self._on_signal)
+        try:
+            await self._start_broker()
+            self._broker = Broker(self._redis_url)
+            await self._start(self._engine)
+            link = await asyncio.to_thread(self._prepare)
+            await self._start(self._web)
+            starting = asyncio.create_task(self._announce(link))
+            await self._until_stopped()
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            return 1 if self._last_failure else 0
+        except private_broker.BrokerError as error:
+            raise CannotStart(str(error)) from None
+        finally:
+            await self._stop_all()
+            if self._last_failure:
+                say(f"batchscope: {self._last_failure}")
+
+    def _on_signal(self) -> None:
+        """Once: stop in order. Twice: at once."""
+        if self._stop.is_set():
+            for child in self._children:
+                child.kill()
+        self._stop.set()
+
+    # Starting
+
+    async def _start_broker(self) -> None:
+        if self._config.redis_url:
+            return
+        broker = Child("broker", private_broker.command(self._folder), dict(os.environ))
+        self._children.append(broker)
+        await self._start(broker)
+        await asyncio.to_thread(private_broker.wait_until_up, self._folder)
+
+    async def _start(self, child: Child) -> None:
+        await child.start()
+        self._tasks.append(asyncio.create_task(child.keep_running(), name=child.name))
+        self._tasks.append(asyncio.create_task(self._when_given_up(child)))
+
+    def _prepare(self) -> str:
+        """Tables, the local admin, and a login link. In a thread of its own, beside the engine's start."""
+        try:
+            call_command("migrate", verbosity=0, interactive=False)
+            return create_link(local_admin(), self._config.base_url)
+        except DatabaseError as error:
+            raise CannotStart(f"the database can't be used: {error}") from None
+        finally:
+            connections.close_all()
+
+    async def _announce(self, link: str) -> None:
+        """Say what is being waited for, and the login link once there is something behind it."""
+        web = asyncio.create_task(self._web_is_up())
+        try:
+            state = await self._engine_has_started()
+            await web
+        finally:
+            web.cancel()
+        seconds = time.monotonic() - self._started_at
+        say(f"ready in {seconds:.1f} s" if state == "ready" else "without an engine; the web is up")
+        say("sign in with this link (it works once, within a day):")
+        say(link)
+
+    async def _engine_has_started(self) -> str:
+        """Wait until the engine is ready or has failed, telling each change."""
+        shown = ""
+        while True:
+            status = await self._status()
+            if status is not None and status.state != "failed":
+                line = f"engine: {status.detail} …" if status.state == "loading" else f"engine: {status.model} is ready"
+                if line != shown:
+                    say(line)
+                    shown = line
+                if status.state == "ready":
+                    return "ready"
+            elif status is not None or self._engine.gave_up.is_set():
+                say(f"engine: {status.detail if status else 'it ends again and again'}")
+                return "failed"
+            await asyncio.sleep(WATCH_EVERY)
+
+    async def _web_is_up(self) -> None:
+        """Return once the web answers. The socket listens already, so one question is enough unless the web dies."""
+        host = self._listener.getsockname()[0]
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        while True:
+            with contextlib.suppress(OSError):
+                reader, writer = await asyncio.open_connection(host, self._config.port)
+                writer.write(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                answer = await reader.readline()
+                writer.close()
+                if answer:
+                    say(f"web: listening on {self._config.base_url}")
+                    return
+            await asyncio.sleep(WATCH_EVERY)
+
+    # Running
+
+    async def _until_stopped(self) -> None:
+        await self._stop.wait()
+
+    async def _when_given_up(self, child: Child) -> None:
+        await child.gave_up.wait()
+        if child is not self._engine:
+            self._last_failure = f"the {child.name} process ends again and again; the reason stands above"
+            self._stop.set()
+            return
+        say(
+            "engine: it ended 5 times within a minute and is not started again; restart serve once the reason is mended"
+        )
+        while True:  # for as long as we live: health says why, and nobody waits for a heartbeat that never comes
+            with contextlib.suppress(*UNREACHABLE):
+                await self._broker.beat(f"{ENGINE}@failed", self._failed_status(), 3 * FAILED_EVERY)
+            await asyncio.sleep(FAILED_EVERY)
+
+    async def _status(self) -> EngineStatus | None:
+        """The newest status of our engine."""
+        try:
+            statuses = [s for s in (await self._broker.statuses()).values() if s.name == ENGINE]
+        except UNREACHABLE:
+            return None
+        return max(statuses, key=lambda status: status.epoch, default=None)
+
+    async def _engine_ended(self, pid: int, status: int) -> None:
+        """Take the dead engine's heartbeat away, so that the next one takes its requests over without delay."""
+        with contextlib.suppress(*UNREACHABLE):
+            for consumer, found in (await self._broker.statuses()).items():
+                if found.name != ENGINE or found.pid != pid:
+                    continue
+                if found.state == "failed":
+                    self._failure = found  # it could say why itself
+                else:
+                    await self._broker.stop_beating(consumer)
+
+    _failure: EngineStatus | None = None
+
+    def _failed_status(self) -> EngineStatus:
+        now = time.time()
+        detail = self._failure.detail if self._failure else "the engine process ends again and again"
+        blank = EngineStatus(ENGINE, 0, "failed", False, now)
+        return replace(self._failure or blank, state="failed", detail=detail, progress_at=now, epoch=int(now))
+
+    # Stopping
+
+    async def _stop_all(self) -> None:
+        for child in self._children:
+            await child.stop(STOP_WITHIN[child.name])
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,129 @@
+"""Accounts, and a gateway that stands in for broker and engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from inference.scheduling.request import RequestRefused
+from inference.serving.messages import Delta, EngineStatus, Finish
+from playground.models import InferenceRequest
+
+
+class FakeClient:
+    """The engines' side: statuses and iteration records, as a test sets them."""
+
+    def __init__(self) -> None:
+        self.statuses: list[EngineStatus] = []
+        self.history: list[dict[str, Any]] = []
+        self.records: asyncio.Queue[list[dict[str, Any]]] = asyncio.Queue()
+
+    async def engines(self) -> list[EngineStatus]:
+        return self.statuses
+
+    async def newest_iterations(self, engine: str, count: int) -> list[dict[str, Any]]:
+        return self.history[-count:]
+
+    async def watch_iterations(self) -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
+        while True:
+            yield "engine-1", await self.records.get()
+
+
+class FakeGateway:
+    """Rows are real; answers are the words of what was asked, one a delta. What says "slow" ends by cancel only."""
+
+    def __init__(self) -> None:
+        self.client = FakeClient()
+        self.cancelled: set[str] = set()
+        self.refusal: Exception | None = None
+        self.followers = 0
+
+    async def ensure_started(self) -> None:
+        pass
+
+    async def submit(self, user: User, *, params: Any, ref: str = "", **fields: Any) -> InferenceRequest:
+        if self.refusal is not None:
+            raise self.refusal
+        row = InferenceRequest(owner=user, seed=params.seed or 7, params=params.to_mapping(), ref=ref, **fields)
+        await row.asave(force_insert=True)
+        row.position = 3
+        return row
+
+    async def cancel(self, user: User, request_id: str) -> bool:
+        found = await InferenceRequest.objects.filter(owner=user, pk=request_id).aexists()
+        if found:
+            self.cancelled.add(request_id)
+        return found
+
+    async def follow(self, user: User, request_id: str, after_seq: int = 0) -> AsyncIterator[Delta | Finish]:
+        row = await InferenceRequest.objects.filter(owner=user, pk=request_id).afirst()
+        if row is None:
+            raise RequestRefused("not_found", "there is no such request")
+        self.followers += 1
+        try:
+            async for event in self._events(row):
+                if event.seq > after_seq:
+                    yield event
+        finally:
+            self.followers -= 1
+
+    async def _events(self, row: InferenceRequest) -> AsyncIterator[Delta | Finish]:
+        request_id, words = str(row.pk), row.asked.split()
+        if "explode" in words:
+            raise ZeroDivisionError("a secret of the server: /etc/passwd")
+        for i, word in enumerate(words, 1):
+            yield Delta(request_id, i, word + " ", [i], i)
+        while "slow" in words and request_id not in self.cancelled:
+            await asyncio.sleep(0.005)
+        reason = "cancelled" if request_id in self.cancelled else "stop"
+        error = ("error", "numerical_error", "the model gave no number") if "nan" in words else (reason, "", "")
+        receipt = {"queue": 1.0, "prefill": 2.0, "decode": 3.0, "total": 6.0}
+        yield Finish(request_id, len(words) + 1, error[0], [], 5, len(words), 0, error[1], error[2], receipt)
+
+
+def _gateway_everywhere(monkeypatch: pytest.MonkeyPatch, gateway: FakeGateway) -> None:
+    from playground.http import api, health
+    from playground.sockets import base, chat, scheduler
+
+    for module in (api, health, base, chat, scheduler):
+        monkeypatch.setattr(module, "get_gateway", lambda: gateway)
+
+
+@pytest.fixture
+def gateway(monkeypatch: pytest.MonkeyPatch) -> FakeGateway:
+    fake = FakeGateway()
+    _gateway_everywhere(monkeypatch, fake)
+    return fake
+
+
+@pytest.fixture(autouse=True)
+def quick_passwords(settings: Any) -> None:
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+def _user(name: str, **fields: Any) -> User:
+    return User.objects.create_user(name, password=f"password of {name}", **fields)
+
+
+@pytest.fixture
+def alice(db: None) -> User:
+    return _user("alice")
+
+
+@pytest.fixture
+def bob(db: None) -> User:
+    return _user("bob")
+
+
+@pytest.fixture
+def staff(db: None) -> User:
+    return _user("staff", is_staff=True)
+
+
+@pytest.fixture
+def root(db: None) -> User:
+    return User.objects.create_superuser("root", password="password of root")

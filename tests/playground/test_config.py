@@ -1,0 +1,141 @@
+"""Settings: a wrong value is one sentence that names its variable, and the first start makes what is missing."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from playground.access.first_start import FirstStartError, data_folder, secret_key
+from playground.config import PROJECT_FOLDER, Settings, SettingsError, load_settings, unknown_variables
+from playground.database import DatabaseURLError, database_from_url
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "part"),
+    [
+        ("PORT", "abc", "BATCHSCOPE_PORT is 'abc'"),
+        ("PORT", "70000", "BATCHSCOPE_PORT is '70000'"),
+        ("DEVICE", "tpu", "BATCHSCOPE_DEVICE is 'tpu'; it must be one of: auto, cpu, cuda"),
+        ("BLOCK_SIZE", "0", "BATCHSCOPE_BLOCK_SIZE is 0"),
+        ("KV_MEMORY", "2QB", "BATCHSCOPE_KV_MEMORY is '2QB'"),
+        ("MAX_NUM_SEQS", "1000", "BATCHSCOPE_MAX_NUM_BATCHED_TOKENS is 512, fewer than BATCHSCOPE_MAX_NUM_SEQS"),
+        ("DEBUG", "perhaps", "BATCHSCOPE_DEBUG is 'perhaps'"),
+        ("ORIGINS", "https://a.example/path", "BATCHSCOPE_ORIGINS"),
+        ("REDIS_URL", "localhost", "BATCHSCOPE_REDIS_URL"),
+        ("DATABASE_URL", "mysql://user:secret@host/name", "BATCHSCOPE_DATABASE_URL can't be used"),
+        ("RESUME_GRACE", "nan", "BATCHSCOPE_RESUME_GRACE"),
+    ],
+)
+def test_wrong_values(variable: str, value: str, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"BATCHSCOPE_{variable}", value)
+    with pytest.raises(SettingsError) as raised:
+        load_settings()
+    assert part in str(raised.value)
+    assert "secret" not in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_command_with_a_wrong_setting_says_one_line_and_exits_with_1(tmp_path: Path) -> None:
+    values = {
+        "BATCHSCOPE_DATA_DIR": str(tmp_path),
+        "BATCHSCOPE_PORT": "abc",
+        "DJANGO_SETTINGS_MODULE": "playground.settings",
+    }
+    environment = {**os.environ, **values}
+    command = [sys.executable, "manage.py", "check"]
+    run = subprocess.run(command, cwd=PROJECT_FOLDER, env=environment, capture_output=True, text=True)
+    assert run.returncode == 1
+    assert run.stderr.startswith("batchscope: BATCHSCOPE_PORT is 'abc'")
+    assert run.stderr.count("\n") == 1
+
+
+def test_values_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "KV_MEMORY": "2GiB",
+        "KV_BLOCKS": "",
+        "ALLOWED_HOSTS": "a.example, b.example",
+        "HOST": "::1",
+    }.items():
+        monkeypatch.setenv(f"BATCHSCOPE_{name}", value)
+    config = load_settings()
+    assert config.engine_config().kv_memory == 2 << 30
+    assert config.kv_blocks is None
+    assert config.allowed_hosts == ("a.example", "b.example")
+    assert config.base_url == "http://[::1]:8000"
+
+
+def test_engine_settings_have_the_engines_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    from inference.config import EngineConfig
+
+    monkeypatch.delenv("BATCHSCOPE_MODEL_CACHE", raising=False)
+    assert Settings().engine_config() == EngineConfig()
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("127.0.0.1", True), ("127.1.2.3", True), ("localhost", True), ("::1", True), ("0.0.0.0", False), ("::", False),
+     ("192.168.1.5", False), ("chat.example.org", False)],
+)  # fmt: skip
+def test_loopback(host: str, expected: bool) -> None:
+    assert Settings(host=host).is_loopback is expected
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("smollm2", "SmolLM2-135M-Instruct"),
+        ("/models/Big.gguf", "Big"),
+        ("scripted:/a/file.json", "file"),
+        ("/m/Llama/", "Llama"),
+    ],
+)
+def test_the_models_name_is_no_path(model: str, name: str) -> None:
+    assert Settings(model=model).model_name == name
+
+
+def test_unknown_variables_are_named_with_what_was_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BATCHSCOPE_PROT", "9")
+    monkeypatch.setenv("BATCHSCOPE_KERNELS", "reference")
+    assert unknown_variables() == {"BATCHSCOPE_PROT": "BATCHSCOPE_PORT"}
+
+
+def test_databases() -> None:
+    postgres = database_from_url("postgres://us%40er:p%2Fw@db.example:5433/chat")
+    assert [postgres[key] for key in ("NAME", "USER", "PASSWORD", "HOST", "PORT")] == [
+        "chat", "us@er", "p/w", "db.example", "5433",
+    ]  # fmt: skip
+    assert database_from_url("sqlite:////var/lib/chat.db")["NAME"] == "/var/lib/chat.db"
+    for url in ("postgres://host", "sqlite://host/path", "sqlite://", "postgres://h:port/n", "x"):
+        with pytest.raises(DatabaseURLError):
+            database_from_url(url)
+
+
+@pytest.mark.django_db
+def test_sqlite_is_set_for_many_writers(settings) -> None:
+    options = settings.DATABASES["default"]["OPTIONS"]
+    assert options["transaction_mode"] == "IMMEDIATE"
+    assert "journal_mode=WAL" in options["init_command"]
+
+
+def test_the_secret_key_is_made_once_and_private(tmp_path: Path) -> None:
+    folder = data_folder(tmp_path / "new" / "data")
+    key = secret_key(folder)
+    assert len(key) >= 50
+    assert secret_key(folder) == key
+    assert stat.S_IMODE((folder / "secret_key").stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert [path.name for path in folder.iterdir()] == ["secret_key"]
+    assert secret_key(data_folder(tmp_path / "other")) != key
+
+
+def test_a_damaged_key_or_an_impossible_folder_is_said(tmp_path: Path) -> None:
+    (tmp_path / "secret_key").write_text("short")
+    with pytest.raises(FirstStartError, match="damaged"):
+        secret_key(tmp_path)
+    with pytest.raises(FirstStartError, match="BATCHSCOPE_DATA_DIR"):
+        data_folder(tmp_path / "secret_key" / "inside")

@@ -1,0 +1,59 @@
+"""Health means progress (R7)."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from django.test import AsyncClient
+
+from inference.serving.messages import EngineStatus
+from playground.http.health import verdict
+
+NOW = 1000.0
+
+
+def engine(name: str = "a", state: str = "ready", busy: bool = False, progress_at: float = NOW) -> EngineStatus:
+    return EngineStatus(name=name, pid=1, state=state, busy=busy, progress_at=progress_at)
+
+
+@pytest.mark.parametrize(
+    ("engines", "expected"),
+    [
+        ([], "no_engine"),
+        ([engine()], "ok"),
+        ([engine(progress_at=0)], "ok"),  # idle for long
+        ([engine(busy=True, progress_at=NOW - 9)], "ok"),
+        ([engine(busy=True, progress_at=NOW - 11)], "hung"),
+        ([engine(state="loading", progress_at=0)], "loading"),
+        ([engine(state="failed")], "failed"),
+        ([engine(state="failed"), engine("b", state="loading")], "loading"),
+        ([engine(busy=True, progress_at=0), engine("b")], "ok"),
+    ],
+)
+def test_verdict(engines: list[EngineStatus], expected: str) -> None:
+    assert verdict(engines, NOW, hang_timeout=10.0) == expected
+
+
+async def test_health_over_http(gateway: Any) -> None:
+    client = AsyncClient()
+    empty = await client.get("/health")
+    assert (empty.status_code, empty.json()) == (503, {"status": "unavailable", "reason": "no_engine"})
+    gateway.client.statuses = [engine(progress_at=time.time())]
+    served = await client.get("/health")
+    assert (served.status_code, served.json()) == (200, {"status": "ok"})
+    assert (await client.head("/health")).status_code == 200
+    assert (await client.post("/health")).status_code == 405
+
+
+async def test_a_broker_that_is_away_is_unhealthy_but_the_process_lives(gateway: Any) -> None:
+    async def away() -> None:
+        raise ConnectionError("no route to /tmp/secret.sock")
+
+    gateway.client.engines = away
+    client = AsyncClient()
+    answer = await client.get("/health")
+    assert (answer.status_code, answer.json()["reason"]) == (503, "no_broker")
+    assert b"secret" not in answer.content
+    assert (await client.get("/health/live")).status_code == 200

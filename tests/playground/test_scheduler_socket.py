@@ -1,0 +1,79 @@
+"""/ws/scheduler/: snapshot, then iterations; newest wins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from support.sockets import Browser
+
+from inference.serving.messages import EngineStatus
+from playground.sockets import scheduler
+
+pytestmark = pytest.mark.django_db(transaction=True)
+KV = {"free": 6, "cached": 0, "used": 2, "total": 8}
+
+
+def record(n: int, epoch: int = 1) -> dict[str, Any]:
+    return {
+        "n": n,
+        "epoch": epoch,
+        "rows": [{"request_id": "r1", "seat": 0}, {"request_id": "r2", "seat": 1}],
+        "waiting": [{"request_id": "r3", "reason": "no_kv", "detail": "needs 6 blocks, 3 free"}],
+        "waiting_total": 1,
+        "finished": [{"request_id": "r2", "reason": "stop", "seat": 1}],
+        "preempted": [],
+        "kv": KV,
+    }
+
+
+def status(state: str = "ready", busy: bool = True) -> EngineStatus:
+    return EngineStatus("engine-1", 1, state, busy, 0.0, model="m", settings={"max_num_seqs": 4}, kv=KV, epoch=1)
+
+
+async def test_snapshot_then_iterations(staff: User, gateway: Any) -> None:
+    gateway.client.statuses, gateway.client.history = [status()], [record(1), record(2)]
+    viewer = await Browser.of(staff, "/ws/scheduler/")
+    snapshot = await viewer.hear()
+    assert snapshot["type"] == "snapshot"
+    (engine,) = snapshot["engines"]
+    assert (engine["engine"], engine["kv"], engine["settings"]) == ("engine-1", KV, {"max_num_seqs": 4})
+    assert [row["request_id"] for row in engine["running"]] == ["r1"]
+    assert engine["waiting"][0]["reason"] == "no_kv"
+    assert [item["n"] for item in engine["records"]] == [1, 2]
+    await gateway.client.records.put([record(2), record(3), record(4)])
+    frame = await viewer.hear()
+    assert (frame["type"], frame["engine"], [item["n"] for item in frame["records"]]) == (
+        "iterations",
+        "engine-1",
+        [3, 4],
+    )
+    await gateway.client.records.put([record(1, epoch=2)])  # after a restart n begins anew
+    assert [item["epoch"] for item in (await viewer.hear())["records"]] == [2]
+    await viewer.ask(type="ping", t=1)
+    assert (await viewer.hear())["type"] == "pong"
+    await viewer.disconnect()
+
+
+async def test_no_engine_yet(staff: User, gateway: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "STATUS_INTERVAL", 0.01)
+    viewer = await Browser.of(staff, "/ws/scheduler/")
+    assert await viewer.hear() == {"type": "snapshot", "engines": []}
+    gateway.client.statuses = [status("loading", busy=False)]
+    assert (await viewer.hear())["engines"][0]["state"] == "loading"
+    gateway.client.statuses = [status(busy=False)]
+    engine = (await viewer.hear())["engines"][0]
+    assert (engine["state"], engine["running"], engine["waiting"]) == ("ready", [], [])
+    await viewer.disconnect()
+
+
+@pytest.mark.parametrize("text", ["{", '{"type":"fly"}', '{"type":"generate","prompt":"hi"}'])
+async def test_other_messages_get_an_error_and_the_socket_lives(text: str, staff: User, gateway: Any) -> None:
+    viewer = await Browser.of(staff, "/ws/scheduler/")
+    await viewer.hear("snapshot")
+    await viewer.send_to(text)
+    assert (await viewer.hear())["type"] == "error"
+    await viewer.ask(type="ping")
+    assert (await viewer.hear())["type"] == "pong"
+    await viewer.disconnect()
