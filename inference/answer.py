@@ -6,42 +6,39 @@ Text, seq and end are a pure function of the ids, so an answer that is taken up 
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Protocol
+from collections.abc import Collection, Iterable
+from typing import Any, Protocol
 
 from inference.config import SamplingParams
 from inference.scheduling.outputs import TokenDelta
-from inference.scheduling.request import FinishReason
+from inference.scheduling.request import FinishReason, RequestRefused
 from inference.text.detokenizer import IncrementalDetokenizer
 
 
 class AnswerTokenizer(Protocol):
     """What an answer needs of a tokenizer."""
 
-    pieces: object
+    pieces: Any
 
 
 class Answer:
-    """ids: all tokens so far.  text: what was shown.  reason: set once it has ended."""
+    """ids: all tokens so far.  text: what was shown.  end_ids: each of them ends it.  reason: set once it has ended.
+
+    A stop string ends an answer even before `min_tokens`, which bars only EOS and stop ids: it must never be shown.
+    """
 
     def __init__(
         self, request_id: str, tokenizer: AnswerTokenizer, params: SamplingParams, eos_token_ids: Collection[int]
     ) -> None:
         self.request_id = request_id
         self.ids: list[int] = []
+        self.end_ids = frozenset(params.stop_token_ids).union(() if params.ignore_eos else eos_token_ids)
         self.reason: FinishReason | None = None
         self.seq = 0
-        self._params = params
-        self._end_ids = frozenset(params.stop_token_ids) | (
-            frozenset() if params.ignore_eos else frozenset(eos_token_ids)
-        )
-        self._detokenizer = IncrementalDetokenizer(tokenizer, params.stop)  # type: ignore[arg-type]
+        self._max_tokens = params.max_tokens
+        self._detokenizer = IncrementalDetokenizer(tokenizer, params.stop)
         self._shown: list[str] = []
         self._sent = 0  # ids that went out with a delta
-
-    @property
-    def end_ids(self) -> frozenset[int]:
-        return self._end_ids
 
     @property
     def text(self) -> str:
@@ -50,6 +47,13 @@ class Answer:
     @property
     def unsent_ids(self) -> list[int]:
         return self.ids[self._sent :]
+
+    def replay(self, ids: Iterable[int]) -> None:
+        """Take in tokens that went out before. Raises RequestRefused where they go on after an end."""
+        for token_id in ids:
+            if self.reason is not None:
+                raise RequestRefused("bad_params", f"the answer so far goes on after its end at token {len(self.ids)}")
+            self.push(token_id)
 
     def push(self, token_id: int) -> TokenDelta | None:
         """Take the next token. The delta it brings, if it brings text; `reason` tells whether it was the last."""
@@ -64,9 +68,9 @@ class Answer:
         return self._delta(self._detokenizer.finish())
 
     def _ends(self, token_id: int) -> FinishReason | None:
-        if self._detokenizer.stopped or token_id in self._end_ids:
+        if self._detokenizer.stopped or token_id in self.end_ids:
             return FinishReason.STOP
-        return FinishReason.LENGTH if len(self.ids) >= self._params.max_tokens else None
+        return FinishReason.LENGTH if len(self.ids) >= self._max_tokens else None
 
     def _delta(self, text: str) -> TokenDelta | None:
         if not text:

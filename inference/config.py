@@ -156,6 +156,7 @@ class EngineConfig:
     block_size: positions a KV block holds.  kv_blocks: blocks in the pool; None lets kv_memory decide.
     kv_memory: bytes for the pool where kv_blocks is None.
     max_num_seqs: seats, i.e. requests in one iteration.  max_num_batched_tokens: the token budget of one iteration.
+    prefill_chunk: tokens of one prompt computed in one iteration at most; None: as many as the budget leaves.
     max_model_len: prompt + answer at most; None takes the model's own limit.
     """
 
@@ -167,6 +168,7 @@ class EngineConfig:
     kv_memory: int = 1 << 30
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
+    prefill_chunk: int | None = None
     max_model_len: int | None = None
     policy: str = "continuous"
     model_cache: str = field(default="")  # folder for converted models; "" means <user cache>/batchscope
@@ -181,6 +183,8 @@ class EngineConfig:
         _integer(1 << 10, 1 << 50)("kv_memory", self.kv_memory)
         if self.kv_blocks is not None:
             _integer(1, 1 << 30)("kv_blocks", self.kv_blocks)
+        if self.prefill_chunk is not None:
+            _integer(1, 1 << 20)("prefill_chunk", self.prefill_chunk)
         if self.max_model_len is not None:
             _integer(2, 1 << 30)("max_model_len", self.max_model_len)
         if self.max_num_batched_tokens < self.max_num_seqs:

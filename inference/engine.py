@@ -2,7 +2,8 @@
 
 Knows: requests, the scheduler, the runner, answers. Must not know: the web, the broker, threads.
 All calls come from one thread: the worker hands orders over between steps, so that a cancel takes effect between two
-iterations. A request that raises fails alone; a broken pool or device raises out of `step`, and the process must end.
+iterations. A request that raises fails alone; a broken pool or device raises out of `step`, and then the process must
+end: nothing is continued in doubt.
 """
 
 from __future__ import annotations
@@ -10,56 +11,73 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from inference.answer import Answer
 from inference.config import EngineConfig, ParameterError, SamplingParams
 from inference.execution.batch_builder import BatchBuilder
+from inference.execution.cache import num_kv_blocks
+from inference.execution.isolated_sampler import FAILED, IsolatedSampler
 from inference.execution.models.protocol import Model
 from inference.execution.runner import ModelRunner
 from inference.execution.sampler import NUMERICAL_ERROR, Sampler, SampleRow
-from inference.scheduling.blocks import BlockPool
+from inference.scheduling.blocks import BlockPool, PoolError
 from inference.scheduling.ledger import Budget, Finished, IterationRecord, KVUse, Ledger, Row
 from inference.scheduling.outputs import Output, RequestFinish, StepOutput, TokenDelta
+from inference.scheduling.plan import Schedule
 from inference.scheduling.policies import POLICIES
+from inference.scheduling.receipt import RequestTimes
 from inference.scheduling.request import FinishReason, Request, RequestRefused
-from inference.scheduling.scheduler import Schedule, ScheduledRow, Scheduler
+from inference.scheduling.scheduler import Scheduler
+from inference.scheduling.token_ids import checked_ids
 
 log = logging.getLogger("batchscope.engine")
 
-FAILED = NUMERICAL_ERROR - 1  # in place of a token id: sampling raised
-_MESSAGES = {
+_ERRORS = {
     "numerical_error": "the model computed something that is not a number for this request",
     "internal": "this request failed in the engine; the others go on",
 }
+_CODES = {NUMERICAL_ERROR: "numerical_error", FAILED: "internal"}
 
 
 @dataclass(slots=True)
-class _Entry:
-    """What the engine knows of a request besides the scheduler's part. Times: monotonic ms, then Unix seconds."""
+class _Live:
+    """A request that waits or runs: the scheduler's part, the text's part, its times."""
 
     request: Request
     answer: Answer
-    arrived: float
-    first_scheduled: float = 0.0
-    first_token: float = 0.0
-    started_at: float = 0.0
-    first_token_at: float = 0.0
+    times: RequestTimes
 
 
 @dataclass(slots=True)
 class _Outcome:
-    """Filled while a step goes on."""
+    """Filled while a step goes on, and between steps by what ends there."""
 
     deltas: list[TokenDelta] = field(default_factory=list)
     finishes: list[RequestFinish] = field(default_factory=list)
     finished: list[Finished] = field(default_factory=list)
 
 
+class _Phases:
+    """Durations of a step's phases, ms of the engine's one clock."""
+
+    def __init__(self) -> None:
+        self.started_at, self.t0 = time.time(), _now()
+        self._last = self.t0
+        self.durations = dict.fromkeys(("schedule", "forward", "sample", "commit"), 0.0)
+
+    def end(self, phase: str) -> None:
+        now = _now()
+        self.durations[phase], self._last = now - self._last, now
+
+
 class Engine:
-    """Continuous batching over a paged KV cache. `Engine(config)` loads a model; `from_parts` takes one."""
+    """Continuous batching over a paged KV cache. `Engine(config)` loads a model; `from_parts` takes one.
+
+    pool, ledger, tokenizer, model_name: to be read.  epoch: to be set by the process that runs the engine.
+    """
 
     def __init__(self, config: EngineConfig) -> None:
         """Raises ModelError, TokenizerError or ParameterError with one sentence."""
@@ -80,25 +98,29 @@ class Engine:
         self.config, self.tokenizer, self.model_name = config, tokenizer, name
         self.epoch = 0
         self.max_model_len = min(config.max_model_len or model.max_model_len, model.max_model_len)
-        self.pool = BlockPool(_kv_blocks(config, model, self.max_model_len), config.block_size)
+        self.pool = BlockPool(num_kv_blocks(config, model), config.block_size)
         self.scheduler = Scheduler(
             self.pool,
             config.max_num_seqs,
             config.max_num_batched_tokens,
             self.max_model_len,
             POLICIES[config.policy](),
+            config.prefill_chunk,
         )
         self.ledger = Ledger()
-        self._model = model
+        self._vocab_size = model.vocab_size
+        # As vLLM: ids that the model's own files name, and the one that ends a turn of the chat template.
+        self._eos_token_ids = frozenset(model.eos_token_ids) | frozenset(tokenizer.eos_token_ids)
         self._runner = ModelRunner(model, model.new_cache(self.pool.num_blocks, config.block_size))
         self._builder = BatchBuilder(config.max_num_seqs, config.block_size)
-        self._sampler = Sampler()
-        self._entries: dict[str, _Entry] = {}
+        self._sampler = IsolatedSampler(Sampler())
+        self._live: dict[str, _Live] = {}
         self._pending = _Outcome()  # what ended between two steps
         self._n = 0
 
     @property
     def has_work(self) -> bool:
+        """Whether a step would do or report something."""
         return self.scheduler.has_work or bool(self._pending.finishes)
 
     def add_request(
@@ -112,52 +134,50 @@ class Engine:
     ) -> str:
         """Queue a request; its id. `output_ids`: tokens it has already; they are prefilled, and the next one follows.
 
-        Raises RequestRefused for what can never run and ParameterError for an id that is in use.
+        Raises RequestRefused for what can never run.
         """
         params = params or SamplingParams()
         request_id = request_id or secrets.token_hex(16)
-        if request_id in self._entries:
-            raise ParameterError(f"request {request_id} is running already")
-        prompt_ids = self.tokenizer.encode_text(prompt) if isinstance(prompt, str) else list(prompt)
-        _check_ids("the prompt", prompt_ids, self._model.vocab_size)
-        _check_ids("stop_token_ids", params.stop_token_ids, self._model.vocab_size)
-        _check_ids("the answer so far", output_ids, self._model.vocab_size)
+        if request_id in self._live:
+            raise RequestRefused("conflict", f"request {request_id} waits or runs already")
+        given = self.tokenizer.encode_text(prompt) if isinstance(prompt, str) else prompt
+        prompt_ids = checked_ids("the prompt", given, self._vocab_size)
+        checked_ids("stop_token_ids", params.stop_token_ids, self._vocab_size)
+        answer = Answer(request_id, self.tokenizer, params, self._eos_token_ids)
+        answer.replay(checked_ids("the answer so far", output_ids, self._vocab_size))
         seed = secrets.randbits(63) if params.seed is None else params.seed
-        answer = Answer(request_id, self.tokenizer, params, self._model.eos_token_ids)
-        # The answer's ids are the request's: one list, one owner.
+        # The answer's ids are the request's: one list, and the answer alone appends to it.
         request = Request(request_id, prompt_ids, params, seed, user, output_ids=answer.ids)
-        for token_id in output_ids:
-            answer.push(token_id)
         self.scheduler.add(request)
-        entry = self._entries[request_id] = _Entry(request, answer, arrived=_now())
+        live = self._live[request_id] = _Live(request, answer, RequestTimes(_now()))
         if answer.reason is not None:  # it had come to its end, and only word of that was lost
-            self._end(entry, self._pending)
+            self._end(live, self._pending)
         return request_id
 
     def cancel(self, request_id: str) -> bool:
-        """End a request before the next iteration. False where there is no such request."""
-        entry = self._entries.get(request_id)
-        if entry is None:
+        """End a request before the next iteration; the next step reports it. False where there is no such request."""
+        live = self._live.get(request_id)
+        if live is None:
             return False
-        self._cut(entry, FinishReason.CANCELLED, self._pending)
+        self._cut(live, FinishReason.CANCELLED, self._pending)
         return True
 
     def step(self) -> StepOutput:
         """One iteration: every running request computes some of its prompt, or its next token."""
         outcome, self._pending = self._pending, _Outcome()
-        started_at, began = time.time(), _now()
+        phases = _Phases()
         plan = self.scheduler.schedule()
         if not plan.rows and not outcome.finishes:
             return StepOutput([], [], None)
-        marks = [_now()]
-        self._note_start(plan, began, started_at)
-        tokens = self._compute(plan.rows, marks) if plan.rows else []
+        rows = plan.ledger_rows()
+        if plan.rows:
+            self._run(plan, outcome, phases)
+        phases.end("commit")
         self._n += 1
-        rows = tuple(_ledger_row(row) for row in plan.rows)
-        self._commit(plan.rows, tokens, outcome)
-        marks += [_now()] * (4 - len(marks))
-        record = self._record(plan, rows, outcome, started_at, began, marks)
+        record = self._record(plan, rows, outcome, phases)
         self.ledger.append(record)
+        if not self.has_work:
+            self._check_idle()
         return StepOutput(outcome.deltas, outcome.finishes, record)
 
     def generate(
@@ -165,137 +185,114 @@ class Engine:
         prompts: Sequence[str] | Sequence[Sequence[int]],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
     ) -> list[Output]:
-        """Answer all prompts, batched; outputs in their order. Raises RequestRefused where one can never run."""
+        """Answer all prompts, batched; outputs in their order. The engine must be idle.
+
+        Raises RequestRefused, and then none has run, where one can never run.
+        """
+        if self.has_work:
+            raise RuntimeError("generate() needs the engine for itself, and there are requests under way")
         each = list(params) if isinstance(params, Sequence) else [params or SamplingParams()] * len(prompts)
         if len(each) != len(prompts):
             raise ParameterError(f"there are {len(prompts)} prompts and {len(each)} parameters; give one, or one each")
-        ids: list[str] = []
         try:
-            for prompt, one in zip(prompts, each, strict=True):
-                ids.append(self.add_request(prompt, one))
-        except ValueError:
-            for request_id in ids:
-                self.cancel(request_id)
-            self.step()
-            raise
-        answers = {request_id: self._entries[request_id].answer for request_id in ids if request_id in self._entries}
-        ends: dict[str, RequestFinish] = {}
-        while len(ends) < len(ids):
-            ends.update((finish.request_id, finish) for finish in self.step().finishes if finish.request_id in answers)
-        return [_output(answers[request_id], ends[request_id]) for request_id in ids]
+            names = [self.add_request(prompt, one) for prompt, one in zip(prompts, each, strict=True)]
+            answers = {name: self._live[name].answer for name in names}
+            ends = {finish.request_id: finish for finish in self._until_idle()}
+        finally:
+            self._discard_all()
+        return [Output.of(ends[name], answers[name].ids, answers[name].text) for name in names]
 
-    def _note_start(self, plan: Schedule, now: float, wall: float) -> None:
-        for row in plan.rows:
-            entry = self._entries[row.request.request_id]
-            if not entry.started_at:
-                entry.first_scheduled, entry.started_at = now, wall
+    def _until_idle(self) -> Iterator[RequestFinish]:
+        while self.has_work:
+            yield from self.step().finishes
 
-    def _compute(self, rows: Sequence[ScheduledRow], marks: list[float]) -> list[int]:
-        """Token ids of the rows that sample, in order."""
-        batch = self._builder.build(rows)
-        marks[0] = _now()
+    def _discard_all(self) -> None:
+        """Nothing is left waiting or running, and nothing is said of it."""
+        for live in self._live.values():
+            self.scheduler.remove(live.request)
+        self._live.clear()
+        self._pending = _Outcome()
+
+    def _run(self, plan: Schedule, outcome: _Outcome, phases: _Phases) -> None:
+        live = [self._live[row.request.request_id] for row in plan.rows]
+        for one in live:
+            one.times.start(phases.t0, phases.started_at)
+        batch = self._builder.build(plan.rows)
+        phases.end("schedule")
         logits = self._runner.execute(batch)
-        marks.append(_now())
-        wanted = [self._sample_row(row.request) for row in rows if row.samples]
-        tokens = self._sample(logits, wanted) if wanted else []
-        marks.append(_now())
-        return tokens
+        phases.end("forward")
+        sampling = [one for one, row in zip(live, plan.rows, strict=True) if row.samples]
+        tokens = self._sampler.sample(logits, [_sample_row(one) for one in sampling])
+        phases.end("sample")
+        self.scheduler.commit(plan)
+        now, wall = _now(), time.time()
+        for one, token_id in zip(sampling, tokens, strict=True):
+            self._take(one, token_id, outcome, now, wall)
 
-    def _sample_row(self, request: Request) -> SampleRow:
-        end_ids = self._entries[request.request_id].answer.end_ids
-        return SampleRow(request.params, request.seed, len(request.output_ids), end_ids)
-
-    def _sample(self, logits: Any, wanted: list[SampleRow]) -> list[int]:
-        try:
-            return self._sampler.sample(logits, wanted)
-        except Exception:
-            log.exception("sampling_failed: trying row by row")
-        return [self._sample_alone(logits[i : i + 1], row) for i, row in enumerate(wanted)]
-
-    def _sample_alone(self, logits: Any, row: SampleRow) -> int:
-        try:
-            return self._sampler.sample(logits, [row])[0]
-        except Exception:
-            log.exception("sampling_failed: one request fails")
-            return FAILED
-
-    def _commit(self, rows: Sequence[ScheduledRow], tokens: Sequence[int], outcome: _Outcome) -> None:
-        """What was computed counts; new tokens become text; requests that ended leave."""
-        token = iter(tokens)
-        for row in rows:
-            row.request.num_computed_tokens += row.num_tokens
-            if row.samples:
-                self._take_token(self._entries[row.request.request_id], next(token), outcome)
-
-    def _take_token(self, entry: _Entry, token_id: int, outcome: _Outcome) -> None:
+    def _take(self, live: _Live, token_id: int, outcome: _Outcome, now: float, wall: float) -> None:
+        """The next token of a request, or word that there is none."""
         if token_id < 0:
-            self._fail(entry, "numerical_error" if token_id == NUMERICAL_ERROR else "internal", outcome)
+            self._fail(live, _CODES[token_id], outcome)
             return
-        if not entry.first_token:
-            entry.first_token, entry.first_token_at = _now(), time.time()
         try:
-            delta = entry.answer.push(token_id)
+            delta = live.answer.push(token_id)
         except Exception:
             log.exception("detokenising_failed: one request fails")
-            self._fail(entry, "internal", outcome)
+            self._fail(live, "internal", outcome)
             return
+        live.times.token(now, wall)
         if delta is not None:
             outcome.deltas.append(delta)
-        if entry.answer.reason is not None:
-            self._end(entry, outcome)
+        if live.answer.reason is not None:
+            self._end(live, outcome)
 
-    def _fail(self, entry: _Entry, code: str, outcome: _Outcome) -> None:
-        self._cut(entry, FinishReason.ERROR, outcome, code)
+    def _fail(self, live: _Live, code: str, outcome: _Outcome) -> None:
+        if code == "numerical_error":
+            self._runner.zero(live.request.block_table)
+        self._cut(live, FinishReason.ERROR, outcome, code)
 
-    def _cut(self, entry: _Entry, reason: FinishReason, outcome: _Outcome, code: str = "") -> None:
-        if (delta := entry.answer.cut(reason)) is not None:
-            outcome.deltas.append(delta)
-        self._end(entry, outcome, code)
+    def _cut(self, live: _Live, reason: FinishReason, outcome: _Outcome, code: str = "") -> None:
+        try:
+            delta = live.answer.cut(reason)
+        except Exception:
+            log.exception("detokenising_failed: the last text of one request is lost")
+        else:
+            outcome.deltas += [delta] if delta is not None else []
+        self._end(live, outcome, code)
 
-    def _end(self, entry: _Entry, outcome: _Outcome, code: str = "") -> None:
-        request, answer = entry.request, entry.answer
+    def _end(self, live: _Live, outcome: _Outcome, code: str = "") -> None:
+        request, answer = live.request, live.answer
+        reason = answer.reason or FinishReason.ERROR
+        request.finish_reason = reason
         seat = request.seat if request.seat >= 0 else None
-        request.finish_reason = answer.reason
         self.scheduler.remove(request)
-        del self._entries[request.request_id]
-        outcome.finished.append(Finished(request.request_id, str(answer.reason), seat))
+        del self._live[request.request_id]
+        outcome.finished.append(Finished(request.request_id, str(reason), seat))
         outcome.finishes.append(
             RequestFinish(
-                request.request_id,
-                answer.seq + 1,
-                answer.reason or FinishReason.ERROR,
-                answer.unsent_ids,
-                len(request.prompt_ids),
-                len(answer.ids),
+                request_id=request.request_id,
+                seq=answer.seq + 1,
+                finish_reason=reason,
+                token_ids=answer.unsent_ids,
+                prompt_tokens=len(request.prompt_ids),
+                completion_tokens=len(answer.ids),
                 error_code=code,
-                error_message=_MESSAGES.get(code, ""),
-                receipt=_receipt(entry, _now()),
-                started_at=entry.started_at,
-                first_token_at=entry.first_token_at,
+                error_message=_ERRORS.get(code, ""),
+                receipt=live.times.receipt(_now()),
+                started_at=live.times.started_at,
+                first_token_at=live.times.first_token_at,
                 finished_at=time.time(),
             )
         )
 
-    def _record(
-        self,
-        plan: Schedule,
-        rows: tuple[Row, ...],
-        outcome: _Outcome,
-        started_at: float,
-        began: float,
-        marks: list[float],
-    ) -> IterationRecord:
-        scheduled, ran, sampled, committed = marks
+    def _record(self, plan: Schedule, rows: tuple[Row, ...], outcome: _Outcome, phases: _Phases) -> IterationRecord:
         pool = self.pool
         return IterationRecord(
             n=self._n,
             epoch=self.epoch,
-            started_at=started_at,
-            t0=began,
-            schedule=scheduled - began,
-            forward=ran - scheduled,
-            sample=sampled - ran,
-            commit=committed - sampled,
+            started_at=phases.started_at,
+            t0=phases.t0,
+            **phases.durations,
             policy=self.config.policy,
             rows=rows,
             waiting=self.scheduler.waiting_reasons(plan),
@@ -307,61 +304,18 @@ class Engine:
             seats=self.config.max_num_seqs,
         )
 
+    def _check_idle(self) -> None:
+        """Nothing runs or waits, so no block may be held, and the pool's equation must hold."""
+        self.pool.check()
+        if self.pool.held_count:
+            raise PoolError(f"{self.pool.held_count} blocks are held, and no request is there")
+
+
+def _sample_row(live: _Live) -> SampleRow:
+    request = live.request
+    return SampleRow(request.params, request.seed, len(request.output_ids), live.answer.end_ids)
+
 
 def _now() -> float:
     """Milliseconds of the one clock by which everything is timed."""
     return time.perf_counter() * 1000
-
-
-def _check_ids(what: str, ids: Sequence[int], width: int) -> None:
-    for token_id in ids:
-        if isinstance(token_id, bool) or not isinstance(token_id, int):
-            raise RequestRefused("bad_params", f"{what} must be whole numbers, not {type(token_id).__name__}")
-        if not 0 <= token_id < width:
-            raise RequestRefused("bad_params", f"{what} has token id {token_id}; this model's are 0 to {width - 1}")
-
-
-def _kv_blocks(config: EngineConfig, model: Model, max_model_len: int) -> int:
-    """Blocks of the pool: as set, else what the memory holds, but no more than all seats can ever use."""
-    if config.kv_blocks is not None:
-        return config.kv_blocks
-    each = model.kv_bytes_per_block(config.block_size)
-    count = min(config.kv_memory // each, config.max_num_seqs * -(-max_model_len // config.block_size))
-    if count < 1:
-        raise ParameterError(f"kv_memory is {config.kv_memory} bytes, and one KV block of this model takes {each}")
-    return count
-
-
-def _ledger_row(row: ScheduledRow) -> Row:
-    """Before the commit, since a request that ends there loses its seat and its blocks."""
-    request = row.request
-    kind = "decode" if row.num_tokens == 1 and row.samples and request.output_ids else "prefill"
-    return Row(
-        request.request_id, request.seat, kind, row.num_tokens, row.start + row.num_tokens, len(request.block_table)
-    )
-
-
-def _receipt(entry: _Entry, now: float) -> dict[str, float]:
-    """Queue, prefill and decode in ms; they add up to the total."""
-    started = entry.first_scheduled or now
-    first_token = entry.first_token or now
-    return {
-        "queue": started - entry.arrived,
-        "prefill": first_token - started,
-        "decode": now - first_token,
-        "total": now - entry.arrived,
-    }
-
-
-def _output(answer: Answer, finish: RequestFinish) -> Output:
-    return Output(
-        answer.request_id,
-        list(answer.ids),
-        answer.text,
-        finish.finish_reason,
-        finish.prompt_tokens,
-        finish.cached_tokens,
-        finish.error_code,
-        finish.error_message,
-        finish.receipt,
-    )

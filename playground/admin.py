@@ -14,8 +14,11 @@ from django.db.models import Count, QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
+from inference.config import SamplingParams
 from playground.http.requests import UserRequest
 from playground.models import Conversation, InferenceRequest
+
+DEFAULT_PARAMS = SamplingParams().to_mapping()
 
 admin.site.site_header = admin.site.site_title = "Batchscope"
 
@@ -89,7 +92,9 @@ class InferenceRequestAdmin(ReadOnly):
 
     @admin.display(description=_("Parameters"))
     def parameters(self, row: InferenceRequest) -> str:
-        return ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in row.params.items())
+        """Those that differ from the defaults."""
+        chosen = {name: value for name, value in row.params.items() if value != DEFAULT_PARAMS.get(name)}
+        return ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in chosen.items())
 
     @admin.display(description=_("Latency receipt, ms"))
     def receipt_text(self, row: InferenceRequest) -> str:

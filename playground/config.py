@@ -62,6 +62,8 @@ class Settings(BaseSettings):
     """seats: requests that run in one iteration"""
     max_num_batched_tokens: int = 512
     """token budget of one iteration"""
+    prefill_chunk: int | None = None
+    """tokens of one prompt computed in one iteration at most; unset: as many as the budget leaves"""
     max_model_len: int | None = None
     """prompt and answer together, in tokens; unset: the model's limit"""
     policy: str = "continuous"

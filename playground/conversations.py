@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from playground.models import FINAL_STATES, Conversation, InferenceRequest
+from playground.models import UNFINISHED_STATES, Conversation, InferenceRequest
 
 TITLE_LENGTH = 200
 AUTOMATIC_TITLE_LENGTH = 60
@@ -37,7 +37,7 @@ def requests_of(user: User) -> QuerySet[InferenceRequest]:
 
 
 def unfinished(conversation: Conversation) -> QuerySet[InferenceRequest]:
-    return conversation.requests.exclude(state__in=FINAL_STATES)
+    return conversation.requests.filter(state__in=UNFINISHED_STATES)
 
 
 def one_line(text: str, length: int) -> str:

@@ -16,14 +16,17 @@ class DatabaseURLError(ValueError):
 
 def sqlite_database(path: Path | str) -> dict[str, Any]:
     """SQLite for many short writers: readers don't wait for the writer (WAL), and a transaction takes the write lock
-    when it begins, since a reader that turns writer fails at once with "database is locked", timeout or not."""
+    when it begins, since a reader that turns writer fails at once with "database is locked", timeout or not.
+
+    `synchronous=NORMAL`: a commit outlives the death of any process. A power cut may take the last commits with it, and
+    never damages the file; waiting for the disk each time would cost 5 ms a request (PostgreSQL does wait)."""
     return {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": str(path),
         "OPTIONS": {
             "transaction_mode": "IMMEDIATE",
             "timeout": BUSY_TIMEOUT,
-            "init_command": "PRAGMA journal_mode=WAL; PRAGMA mmap_size=134217728;",
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
         },
     }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from inference.serving.client import end_tasks
 
@@ -22,7 +23,7 @@ class Followers:
         self._count, self._give_up = count, give_up
         self._here: Counter[str] = Counter()
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     def attach(self, request_id: str) -> None:
         self._here[request_id] += 1

@@ -12,7 +12,7 @@ import contextlib
 import contextvars
 import logging
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from functools import lru_cache
 from typing import Any
 
@@ -116,7 +116,7 @@ class Gateway:
             await self._cancel(str(row.pk))
         return True
 
-    async def follow(self, user: User, request_id: str, after_seq: int = 0) -> AsyncIterator[Event]:
+    async def follow(self, user: User, request_id: str, after_seq: int = 0) -> AsyncGenerator[Event]:
         """Deltas after `after_seq`, then the finish, by which time the row has its final state.
 
         Raises RequestRefused(not_found). Close the iterator (contextlib.aclosing) when the reader has gone: once the

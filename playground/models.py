@@ -111,14 +111,8 @@ class InferenceRequest(models.Model):
         return sum(message["role"] != "system" for message in self.messages or ())
 
 
-FINAL_STATES = frozenset(
-    (
-        InferenceRequest.State.COMPLETED,
-        InferenceRequest.State.CANCELLED,
-        InferenceRequest.State.FAILED,
-        InferenceRequest.State.EXPIRED,
-    )
-)
+UNFINISHED_STATES = (InferenceRequest.State.ACCEPTED, InferenceRequest.State.RUNNING)
+FINAL_STATES = frozenset(InferenceRequest.State) - frozenset(UNFINISHED_STATES)
 
 
 class LoginLink(models.Model):

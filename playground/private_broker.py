@@ -36,13 +36,19 @@ def server_program() -> Path:
 
 
 def runtime_folder(data_dir: Path) -> Path:
-    """A folder for sockets, 0700: in the data folder, or under /tmp where that path is too long for a socket."""
+    """A folder for sockets, 0700: in the data folder, or under /tmp where that path is too long for a socket.
+
+    Raises BrokerError.
+    """
     folder = data_dir / "run"
     if len(str(folder / "broker.sock")) > LONGEST_SOCKET_PATH:
         name = sha256(str(data_dir).encode()).hexdigest()[:12]
         folder = Path(tempfile.gettempdir()) / f"batchscope-{name}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    folder.chmod(0o700)  # fails where the folder is somebody else's
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.chmod(0o700)  # fails where the folder is somebody else's
+    except OSError as error:
+        raise BrokerError(f"the folder {folder} for the broker's socket can't be used: {error.strerror}") from None
     return folder
 
 

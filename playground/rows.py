@@ -17,7 +17,7 @@ from django.db.models import Count, Q, QuerySet
 
 from inference.scheduling.request import RequestRefused
 from inference.serving.messages import Finish, Submission
-from playground.models import FINAL_STATES, InferenceRequest
+from playground.models import UNFINISHED_STATES, InferenceRequest
 
 State = InferenceRequest.State
 _FINAL_STATE = {
@@ -46,7 +46,7 @@ class Unfinished:
 
 
 def _unfinished() -> QuerySet[InferenceRequest]:
-    return InferenceRequest.objects.exclude(state__in=FINAL_STATES)
+    return InferenceRequest.objects.filter(state__in=UNFINISHED_STATES)  # by its index, however long the history
 
 
 def create(row: InferenceRequest, queue_limit: int) -> int:

@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +30,6 @@ from playground.access.login_links import create_link
 from playground.config import PROJECT_FOLDER, Settings
 from playground.processes import Child
 
-ENGINE = "engine-1"
 WATCH_EVERY = 0.1  # seconds, while starting
 FAILED_EVERY = 30.0  # seconds between renewals of the status of an engine that was given up
 STOP_WITHIN = {"web": 6.0, "engine": 6.0, "broker": 3.0}
@@ -44,11 +43,14 @@ def serve(config: Settings) -> int:
     """Run until SIGTERM, SIGINT or SIGHUP; the exit status. Raises CannotStart."""
     started_at = time.monotonic()
     with _only_one(config.data_dir), _listen(config.host, config.port) as listener:
-        return asyncio.run(Supervisor(config, listener, started_at).run())
+        try:
+            return asyncio.run(Supervisor(config, listener, started_at).run())
+        except private_broker.BrokerError as error:
+            raise CannotStart(str(error)) from None
 
 
 @contextlib.contextmanager
-def _only_one(data_dir: Path) -> Iterator[None]:
+def _only_one(data_dir: Path) -> Generator[None]:
     with open(data_dir / "serve.lock", "a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,7 +78,8 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def say(line: str) -> None:
-    print(line, flush=True)
+    with contextlib.suppress(OSError):  # whoever read us has gone; that is no reason to stop
+        print(line, flush=True)
 
 
 class Supervisor:
@@ -84,6 +87,8 @@ class Supervisor:
         self._config, self._listener, self._started_at = config, listener, started_at
         self._folder = private_broker.runtime_folder(config.data_dir)
         self._redis_url = config.redis_url or private_broker.url_of(self._folder)
+        # With a broker that others use too, the name must say which machine this is.
+        self._engine_name = socket.gethostname() if config.redis_url else "engine-1"
         env = {
             **os.environ,
             "BATCHSCOPE_REDIS_URL": self._redis_url,
@@ -92,12 +97,15 @@ class Supervisor:
         }
         manage = [sys.executable, str(PROJECT_FOLDER / "manage.py")]
         handle = listener.fileno()
-        self._engine = Child("engine", [*manage, "engine", "--name", ENGINE], env, on_exit=self._engine_ended)
+        self._engine = Child(
+            "engine", [*manage, "engine", "--name", self._engine_name], env, on_exit=self._engine_ended
+        )
         self._web = Child("web", [*manage, "web", "--fd", str(handle)], env, pass_fds=(handle,))
         self._children = [self._web, self._engine]
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._last_failure = ""
+        self._last_failure = ""  # why we stop though nobody asked
+        self._failure: EngineStatus | None = None  # what the engine said when it could not start
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -114,8 +122,6 @@ class Supervisor:
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)
             return 1 if self._last_failure else 0
-        except private_broker.BrokerError as error:
-            raise CannotStart(str(error)) from None
         finally:
             await self._stop_all()
             if self._last_failure:
@@ -214,13 +220,13 @@ class Supervisor:
         )
         while True:  # for as long as we live: health says why, and nobody waits for a heartbeat that never comes
             with contextlib.suppress(*UNREACHABLE):
-                await self._broker.beat(f"{ENGINE}@failed", self._failed_status(), 3 * FAILED_EVERY)
+                await self._broker.beat(f"{self._engine_name}@failed", self._failed_status(), 3 * FAILED_EVERY)
             await asyncio.sleep(FAILED_EVERY)
 
     async def _status(self) -> EngineStatus | None:
         """The newest status of our engine."""
         try:
-            statuses = [s for s in (await self._broker.statuses()).values() if s.name == ENGINE]
+            statuses = [s for s in (await self._broker.statuses()).values() if s.name == self._engine_name]
         except UNREACHABLE:
             return None
         return max(statuses, key=lambda status: status.epoch, default=None)
@@ -229,19 +235,17 @@ class Supervisor:
         """Take the dead engine's heartbeat away, so that the next one takes its requests over without delay."""
         with contextlib.suppress(*UNREACHABLE):
             for consumer, found in (await self._broker.statuses()).items():
-                if found.name != ENGINE or found.pid != pid:
+                if found.name != self._engine_name or found.pid != pid:
                     continue
                 if found.state == "failed":
                     self._failure = found  # it could say why itself
                 else:
                     await self._broker.stop_beating(consumer)
 
-    _failure: EngineStatus | None = None
-
     def _failed_status(self) -> EngineStatus:
         now = time.time()
         detail = self._failure.detail if self._failure else "the engine process ends again and again"
-        blank = EngineStatus(ENGINE, 0, "failed", False, now)
+        blank = EngineStatus(self._engine_name, 0, "failed", False, now)
         return replace(self._failure or blank, state="failed", detail=detail, progress_at=now, epoch=int(now))
 
     # Stopping

@@ -1,7 +1,7 @@
 """From a schedule to the flat arrays of a batch.
 
 Knows: requests' ids, positions and block tables. Must not know: torch, why a row is in the batch.
-Block tables of running requests are kept in one array, a row a seat: an iteration only writes what is new.
+Block tables of running requests are kept in one array, a row a seat: an iteration writes only what is new.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from inference.execution.batch import Batch
+from inference.scheduling.plan import ScheduledRow
 from inference.scheduling.request import Request
-from inference.scheduling.scheduler import ScheduledRow
 
 
 class BatchBuilder:
@@ -20,53 +20,59 @@ class BatchBuilder:
 
     def __init__(self, max_num_seqs: int, block_size: int) -> None:
         self._block_size = block_size
-        self._tables = np.zeros((max_num_seqs, 8), dtype=np.int32)
-        self._owners: list[tuple[Request | None, int]] = [(None, 0)] * max_num_seqs  # with num_preemptions
+        self._tables = np.zeros((max_num_seqs, 8), dtype=np.int32)  # zeros past each seat's blocks
+        # The list that is copied into each seat's row. A preempted request gets a new one, so identity tells all.
+        self._sources: list[list[int] | None] = [None] * max_num_seqs
         self._written = [0] * max_num_seqs
 
     def build(self, rows: Sequence[ScheduledRow]) -> Batch:
-        """The batch of one iteration. `rows` is not empty."""
-        counts = np.array([row.num_tokens for row in rows], dtype=np.int32)
+        """The batch of one iteration. `rows` is not empty. The arrays are the caller's."""
+        counts = np.array([row.num_tokens for row in rows], dtype=np.int64)
+        starts = np.array([row.start for row in rows], dtype=np.int64)
         query_starts = np.zeros(len(rows) + 1, dtype=np.int32)
         np.cumsum(counts, out=query_starts[1:])
-        longest = max(self._write_table(row.request) for row in rows)
+        longest = max([self._write_table(row.request) for row in rows])
         tables = self._tables[[row.request.seat for row in rows], :longest]
-        starts = np.array([row.start for row in rows], dtype=np.int64)
-        # Position of token t of row r: the row's start plus how far t is behind the row's first token.
+        # The position of token t of row r: the row's start, and how far t is behind the row's first token.
         of_row = np.repeat(np.arange(len(rows)), counts)
-        positions = np.arange(query_starts[-1], dtype=np.int64) - query_starts[of_row] + starts[of_row]
+        positions = np.arange(query_starts[-1], dtype=np.int64) + (starts - query_starts[:-1])[of_row]
         blocks = tables[of_row, positions // self._block_size].astype(np.int64)
+        samples = np.array([row.samples for row in rows], dtype=bool)
         return Batch(
-            token_ids=np.array([i for row in rows for i in _token_ids(row)], dtype=np.int64),
+            token_ids=_token_ids(rows),
             positions=positions,
             slots=blocks * self._block_size + positions % self._block_size,
             block_tables=tables,
             query_starts=query_starts,
             context_lens=(starts + counts).astype(np.int32),
-            logits_rows=query_starts[1:][[row.samples for row in rows]].astype(np.int64) - 1,
+            logits_rows=query_starts[1:][samples].astype(np.int64) - 1,
         )
 
     def _write_table(self, request: Request) -> int:
         """Bring the seat's table up to date; its length in blocks."""
-        seat, length = request.seat, len(request.block_table)
-        owner = (request, request.num_preemptions)
-        if self._owners[seat] != owner:
-            self._owners[seat] = owner
-            self._written[seat] = 0
+        seat, source = request.seat, request.block_table
+        length, written = len(source), self._written[seat]
+        if self._sources[seat] is not source:
+            self._tables[seat, :written] = 0
+            self._sources[seat], written = source, 0
         if length > self._tables.shape[1]:
-            wider = np.zeros((len(self._tables), max(length, 2 * self._tables.shape[1])), dtype=np.int32)
-            wider[:, : self._tables.shape[1]] = self._tables
-            self._tables = wider
-        written = self._written[seat]
-        if written < length:
-            self._tables[seat, written:length] = request.block_table[written:]
-            self._written[seat] = length
+            self._widen(length)
+        if length > written:
+            self._tables[seat, written:length] = source[written:]
+        self._written[seat] = length
         return length
 
+    def _widen(self, length: int) -> None:
+        wider = np.zeros((len(self._tables), max(length, 2 * self._tables.shape[1])), dtype=np.int32)
+        wider[:, : self._tables.shape[1]] = self._tables
+        self._tables = wider
 
-def _token_ids(row: ScheduledRow) -> Sequence[int]:
-    request, start, end = row.request, row.start, row.start + row.num_tokens
-    prompt = len(request.prompt_ids)
-    if start >= prompt:
-        return request.output_ids[start - prompt : end - prompt]
-    return [*request.prompt_ids[start:end], *request.output_ids[: max(0, end - prompt)]]
+
+def _token_ids(rows: Sequence[ScheduledRow]) -> np.ndarray:
+    ids: list[int] = []
+    for request, start, count, _ in rows:
+        if count == 1 and start >= len(request.prompt_ids):
+            ids.append(request.output_ids[start - len(request.prompt_ids)])
+        else:
+            ids += request.tokens(start, start + count)
+    return np.array(ids, dtype=np.int64)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -28,6 +29,13 @@ class ModelRunner:
     def execute(self, batch: Batch) -> torch.Tensor:
         """Write the batch's KV and give the logits, float32 [S, vocab_size], a row for each of batch.logits_rows."""
         return self.model.forward(batch, self.cache)
+
+    @torch.inference_mode()
+    def zero(self, blocks: Sequence[int]) -> None:
+        """Overwrite what blocks hold: a request that went wrong leaves no NaN behind."""
+        for keys, values in self.cache.layers:
+            keys[list(blocks)] = 0
+            values[list(blocks)] = 0
 
 
 def compute_threads() -> int:

@@ -19,7 +19,7 @@ from inference.config import SamplingParams
 
 NUMERICAL_ERROR = -1  # in place of a token id: the row holds NaN or +inf, or allows no token
 GREEDY_BELOW = 1e-5  # a lower temperature differs from greedy only between logits closer than float32 can tell
-WORTH_SORTING = np.float32(1e-6)  # relative to the most likely token: top-p seldom reaches less likely ones
+WORTH_SORTING = (1e-2, 1e-4, 1e-6)  # relative to the most likely token: top-p seldom reaches less likely ones
 SPAN = 256
 
 
@@ -89,40 +89,57 @@ def _sample_row(logits: np.ndarray, row: SampleRow, largest: float) -> int:
         if row.is_greedy:
             return best
     weights = _weights(logits, largest, row.params.temperature)
-    _keep_likely(weights, row.params)
-    return _pick(weights, uniform(row.seed, row.token_index))
+    ids, weights = _likely(weights, row.params)
+    place = _pick(weights, uniform(row.seed, row.token_index))
+    return place if ids is None else int(ids[place])
 
 
 def _weights(logits: np.ndarray, largest: float, temperature: float) -> np.ndarray:
     """Probabilities up to a factor: the most likely token has 1, so nothing overflows. Float32 [vocab]."""
-    weights = logits - np.float32(largest)
-    with np.errstate(over="ignore", under="ignore"):
+    with np.errstate(over="ignore", under="ignore"):  # too small to tell from nothing: exp(-inf) is 0
+        weights = logits - np.float32(largest)
         weights /= np.float32(temperature)
         return np.exp(weights, out=weights)
 
 
-def _keep_likely(weights: np.ndarray, params: SamplingParams) -> None:
-    """Set to 0 what top-k, then top-p of what is left, then min-p exclude. Among equals the lower id stays."""
+def _likely(weights: np.ndarray, params: SamplingParams) -> tuple[np.ndarray | None, np.ndarray]:
+    """Ids, ascending, that top-k, then top-p of what is left, then min-p allow, and their weights; None for all ids.
+
+    Among equals the lower id stays.
+    """
+    ids = None
     if 0 < params.top_k < len(weights):
-        _keep_largest(weights, params.top_k, np.partition(weights, -params.top_k)[-params.top_k])
+        ids = _largest(weights, params.top_k, np.partition(weights, -params.top_k)[-params.top_k])
+        weights = weights[ids]
     if params.top_p < 1.0:
-        wanted = params.top_p * weights.sum(dtype=np.float64)
-        candidates = weights[weights >= WORTH_SORTING]
-        if candidates.sum(dtype=np.float64) < wanted:
-            candidates = weights
-        candidates = np.sort(candidates)[::-1]
-        count = int(np.searchsorted(np.cumsum(candidates, dtype=np.float64), wanted)) + 1
-        count = min(count, len(candidates))
-        _keep_largest(weights, count, candidates[count - 1])
+        kept = _largest(weights, *_nucleus(weights, params.top_p))
+        ids, weights = kept if ids is None else ids[kept], weights[kept]
     if params.min_p > 0.0:
-        weights[weights < np.float32(params.min_p)] = 0.0
+        kept = np.flatnonzero(weights >= np.float32(params.min_p))
+        ids, weights = kept if ids is None else ids[kept], weights[kept]
+    return ids, weights
 
 
-def _keep_largest(weights: np.ndarray, count: int, smallest_kept: np.float32) -> None:
-    weights[weights < smallest_kept] = 0.0
-    surplus = np.count_nonzero(weights) - count
-    if surplus > 0:
-        weights[np.flatnonzero(weights == smallest_kept)[-surplus:]] = 0.0
+def _nucleus(weights: np.ndarray, top_p: float) -> tuple[int, np.float32]:
+    """How many of the largest weights it takes to have `top_p` of their sum, and the smallest of these."""
+    wanted = top_p * weights.sum()
+    for floor in WORTH_SORTING:
+        candidates = weights[np.flatnonzero(weights >= floor)]  # several times as fast as a mask
+        if candidates.sum() > wanted:
+            break
+    else:
+        candidates = weights
+    candidates = np.sort(candidates)[::-1]
+    count = int(np.searchsorted(np.cumsum(candidates, dtype=np.float64), wanted)) + 1
+    count = min(count, len(candidates))
+    return count, candidates[count - 1]
+
+
+def _largest(weights: np.ndarray, count: int, smallest: np.float32) -> np.ndarray:
+    """Places of the `count` largest weights, of which `smallest` is the least."""
+    kept = np.flatnonzero(weights >= smallest)
+    surplus = len(kept) - count
+    return kept if surplus <= 0 else np.delete(kept, np.flatnonzero(weights[kept] == smallest)[-surplus:])
 
 
 def _pick(weights: np.ndarray, u: float) -> int:
@@ -130,16 +147,15 @@ def _pick(weights: np.ndarray, u: float) -> int:
     spans = np.add.reduceat(weights, np.arange(0, len(weights), SPAN))
     sums = np.cumsum(spans, dtype=np.float64)
     target = u * sums[-1]
-    span = int(np.searchsorted(sums, target, side="right"))
-    span = min(span, len(spans) - 1)
+    span = min(int(np.searchsorted(sums, target, side="right")), len(spans) - 1)
     start = span * SPAN
     inside = np.cumsum(weights[start : start + SPAN], dtype=np.float64)
-    rest = target - (sums[span - 1] if span else 0.0)
-    place = start + min(int(np.searchsorted(inside, rest, side="right")), len(inside) - 1)
+    # As a share of the span, since its two sums are rounded differently and the last id must not get the difference.
+    share = (target - (sums[span - 1] if span else 0.0)) / float(spans[span])
+    place = start + min(int(np.searchsorted(inside, share * inside[-1], side="right")), len(inside) - 1)
     if weights[place] > 0.0:
         return place
-    # Rounding led past the last weight of the span: take the nearest one before it, or else after it.
-    allowed = np.flatnonzero(weights)
+    allowed = np.flatnonzero(weights)  # rounding led past the last weight: take the nearest before it, or else after it
     return int(allowed[max(0, np.searchsorted(allowed, place) - 1)])
 
 

@@ -18,6 +18,8 @@ class BlockPool:
     """Blocks 0..num_blocks - 1. Blocks that were never used are counted, not listed, so a large pool costs nothing."""
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
+        if num_blocks < 1 or block_size < 1:
+            raise ValueError(f"a pool of {num_blocks} blocks of {block_size} positions can't hold anything")
         self.num_blocks, self.block_size = num_blocks, block_size
         self._returned: list[int] = []  # free again; the last one given back is the first to be used
         self._next_unused = 0
@@ -41,6 +43,8 @@ class BlockPool:
 
     def allocate(self, count: int) -> list[int] | None:
         """`count` blocks with one reference each, or None, and then nothing has changed."""
+        if count < 0:
+            raise ValueError(f"{count} blocks can't be allocated")
         if count > self.free_count:
             return None
         reused = min(count, len(self._returned))
@@ -70,17 +74,16 @@ class BlockPool:
         free = set(self._returned)
         if len(free) != len(self._returned) or free & self._references.keys():
             raise PoolError("a block is free twice, or free and held")
-        if self.free_count + self.cached_count + self.held_count != self.num_blocks:
-            raise PoolError(
-                f"{self.free_count} free + {self.cached_count} cached + {self.held_count} held blocks "
-                f"are not {self.num_blocks}"
-            )
+        if any(not 0 <= block < self._next_unused for block in (*free, *self._references)):
+            raise PoolError(f"a block is free or held that was never given out; {self._next_unused} were")
         if any(count < 1 for count in self._references.values()):
             raise PoolError("a held block has no reference")
+        counts = f"{self.free_count} free + {self.cached_count} cached + {self.held_count} held"
+        if self.free_count + self.cached_count + self.held_count != self.num_blocks:
+            raise PoolError(f"{counts} blocks are not {self.num_blocks}")
 
     def _must_be_held(self, blocks: Sequence[int]) -> None:
-        given = len(blocks)
-        if given != len(set(blocks)):
+        if len(blocks) != len(set(blocks)):
             raise PoolError("a block is named twice in one call")
         for block in blocks:
             if block not in self._references:

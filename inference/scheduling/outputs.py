@@ -66,3 +66,18 @@ class Output:
     error_code: str = ""
     error_message: str = ""
     receipt: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, finish: RequestFinish, token_ids: list[int], text: str) -> Output:
+        """The answer that ended so."""
+        return cls(
+            finish.request_id,
+            token_ids,
+            text,
+            finish.finish_reason,
+            finish.prompt_tokens,
+            finish.cached_tokens,
+            finish.error_code,
+            finish.error_message,
+            finish.receipt,
+        )

@@ -9,7 +9,11 @@ from typing import Protocol
 
 
 class BatchingPolicy(Protocol):
-    """Asked once an iteration, before any waiting request is looked at."""
+    """Asked once an iteration, when running requests have been served and before any waiting one is looked at.
+
+    What it does not close is still subject to seats, blocks and the token budget. A policy that waits for a time or a
+    full batch keeps what it needs itself: its clock, whether the batch that runs was closed.
+    """
 
     name: str
 

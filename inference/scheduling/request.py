@@ -1,8 +1,8 @@
 """One request as the scheduler sees it.
 
 Knows: ids, parameters, how far it is computed, its block table, its state. Must not know: torch, text, the broker.
-"In prefill" means `num_computed_tokens < num_tokens - 1` before an iteration, nothing else: there is no phase flag
-(after vLLM v1, where `num_computed_tokens` chases `num_tokens`).
+There is no phase flag: `num_computed_tokens` chases `num_tokens` (after vLLM v1), and a request is in prefill while it
+lags behind.
 """
 
 from __future__ import annotations
@@ -64,6 +64,18 @@ class Request:
     @property
     def num_tokens(self) -> int:
         return len(self.prompt_ids) + len(self.output_ids)
+
+    @property
+    def in_prefill(self) -> bool:
+        """Between iterations: more is left to compute than the newest token of the answer."""
+        return self.num_computed_tokens < max(len(self.prompt_ids), self.num_tokens - 1)
+
+    def tokens(self, start: int, end: int) -> list[int]:
+        """Ids at positions start..end - 1 of prompt and answer."""
+        prompt = len(self.prompt_ids)
+        if start >= prompt:
+            return self.output_ids[start - prompt : end - prompt]
+        return [*self.prompt_ids[start:end], *self.output_ids[: max(0, end - prompt)]]
 
     @property
     def max_total_tokens(self) -> int:

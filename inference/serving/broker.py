@@ -67,7 +67,7 @@ class Broker:
     """Commands on one broker. Every method raises one of UNREACHABLE while the broker is away."""
 
     def __init__(self, url: str, *, prefix: str = PREFIX) -> None:
-        self.redis = connect(url)
+        self.redis: Any = connect(url)  # redis-py types its answers for all protocols at once, which is of no use
         self._prefix = prefix
 
     def key(self, *parts: str) -> str:

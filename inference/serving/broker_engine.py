@@ -5,7 +5,7 @@ Knows: keys and scripts. Must not know: torch, threads, what an engine does with
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,7 @@ class NoGroup(Exception):
 
 
 @contextmanager
-def _no_group() -> Iterator[None]:
+def _no_group() -> Generator[None]:
     try:
         yield
     except ResponseError as error:

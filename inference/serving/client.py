@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
 
 import orjson
@@ -123,7 +123,7 @@ class EngineClient:
                 newest[status.name] = status
         return sorted(newest.values(), key=lambda status: status.name)
 
-    async def follow(self, request_id: str, after_seq: int = 0) -> AsyncIterator[Event]:
+    async def follow(self, request_id: str, after_seq: int = 0) -> AsyncGenerator[Event]:
         """Deltas after `after_seq` and then the finish, without gap or repeat: from the log first, then live.
 
         Where the broker has no log (yet, or any more) this waits for one.
@@ -163,7 +163,7 @@ class EngineClient:
         """The newest `count` iteration records of an engine as JSON data, newest last."""
         return [orjson.loads(record) for record in await self.broker.newest_records(engine, count)]
 
-    async def watch_iterations(self) -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
+    async def watch_iterations(self) -> AsyncGenerator[tuple[str, list[dict[str, Any]]]]:
         """Iteration records as JSON data, by engine, newest last. A slow watcher misses the older ones."""
         records = _Records()
         self._watchers.add(records)

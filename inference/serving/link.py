@@ -149,7 +149,7 @@ class BrokerLink:
     async def _watch_others(self) -> None:
         """Count live engines; take the requests of dead ones."""
         await asyncio.shield(self._serving)
-        self._engines = max(1, len(await self._broker.statuses()))
+        self._engines = sum(status.state == "ready" for status in (await self._broker.statuses()).values())
         if self._has_room():
             with contextlib.suppress(NoGroup):  # the intake sees to that
                 await self._accept(await self._broker.take_over(self._consumer, READ_AT_ONCE))
@@ -170,7 +170,7 @@ class BrokerLink:
 
     def _has_room(self) -> bool:
         _, seats = self._serving.result()
-        most = QUEUE_ALONE if self._engines == 1 else 2 * seats
+        most = QUEUE_ALONE if self._engines <= 1 else 2 * seats
         return len(self._held) < most
 
     async def _accept(self, entries: Sequence[tuple[bytes, bytes]]) -> None:

@@ -17,11 +17,13 @@ from queue import SimpleQueue
 from typing import Any
 
 from inference.config import EngineConfig, ParameterError
+from inference.execution.models.errors import ModelError
 from inference.scheduling.request import RequestRefused
 from inference.serving.link import BrokerLink
 from inference.serving.logs import Claim, Event, Outgoing
 from inference.serving.messages import Delta, EngineStatus, Finish
 from inference.serving.orders import Add, Cancel, Drop, DropAll, Order, Stop
+from inference.text.errors import TokenizerError
 
 log = logging.getLogger("batchscope.engine")
 
@@ -50,19 +52,27 @@ def run_worker(
         epoch=epoch,
     )
     orders: SimpleQueue[Order] = SimpleQueue()
+    loading = True
+
+    def on_signal(*_: Any) -> None:
+        if loading:  # nothing runs yet that would have to be given back
+            raise SystemExit(0)
+        orders.put(Stop())
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: orders.put(Stop()))
+        signal.signal(number, on_signal)
     link = BrokerLink(redis_url, name, f"{name}@{epoch}.{os.getpid()}", orders, status)
     link.start()
     try:
         engine = (make_engine or _make_engine)(config)
-    except ValueError as error:  # ModelError and ParameterError say in one sentence what is wrong
+    except (ModelError, TokenizerError, ParameterError) as error:  # each says in one sentence what is wrong
         log.error("engine_failed: %s", error)
         link.announce(replace(status, state="failed", detail=str(error)), FAILED_SHOWN)
         return EXIT_NO_MODEL
     except Exception:
         log.exception("engine_crashed")
         return EXIT_CRASHED
+    loading = False
     engine.epoch = epoch
     try:
         Worker(engine, link, orders, status).run()
@@ -125,17 +135,26 @@ class Worker:
             case Add():
                 self._add(order)
             case Cancel(request_id):
-                if request_id in self._claims:
-                    self._engine.cancel(request_id)
+                self._cancel(request_id)
             case Drop(token):
                 for request_id in [r for r, claim in self._claims.items() if claim.token == token]:
                     self._drop(request_id)
+                for request_id, add in self._leaving.items():
+                    if add is not None and add.claim.token == token:
+                        self._leaving[request_id] = None
             case DropAll():
                 for request_id in list(self._claims):
                     self._drop(request_id)
                 self._leaving = dict.fromkeys(self._leaving)
             case Stop():
                 self._stopping = True
+
+    def _cancel(self, request_id: str) -> None:
+        if request_id in self._claims:
+            self._engine.cancel(request_id)
+        elif add := self._leaving.get(request_id):
+            self._leaving[request_id] = None
+            self._end_unrun(add, "cancelled")
 
     def _drop(self, request_id: str) -> None:
         """Stop running it; what it still puts out is nobody's."""
@@ -159,17 +178,18 @@ class Worker:
                 output_ids=add.output_ids,
             )
         except RequestRefused as error:
-            self._refuse(add, error.code, str(error))
+            self._end_unrun(add, "error", error.code, str(error))
         except ParameterError as error:
-            self._refuse(add, "bad_params", str(error))
+            self._end_unrun(add, "error", "bad_params", str(error))
         else:
             self._claims[request_id] = add.claim
 
-    def _refuse(self, add: Add, code: str, message: str) -> None:
+    def _end_unrun(self, add: Add, reason: str, code: str = "", message: str = "") -> None:
+        """End a request that the engine does not have."""
         finish = Finish(
             add.claim.request_id,
             add.next_seq,
-            "error",
+            reason,
             prompt_tokens=len(add.prompt_ids),
             completion_tokens=len(add.output_ids),
             error_code=code,
@@ -180,6 +200,8 @@ class Worker:
         self._link.publish([Outgoing(add.claim, finish)])
 
     def _step(self) -> None:
+        if not self._status.busy:  # from here on no progress means trouble
+            self._status = self._link.status = replace(self._status, busy=True, progress_at=time.time())
         output = self._engine.step()
         now = time.time()
         record = output.record
@@ -218,9 +240,9 @@ class Worker:
         )
 
     def _report(self, record: Any) -> None:
-        """Bring the heartbeat's status up to date: after a step, and on going idle."""
+        """Bring the heartbeat's status up to date: after a step, and on going idle; then the pool checks its books."""
         if record is not None:
-            numbers = {
+            numbers: dict[str, Any] = {
                 "running": len(record.rows),
                 "waiting": record.waiting_total,
                 "kv": asdict(record.kv),
@@ -228,6 +250,7 @@ class Worker:
             }
         else:
             pool = self._engine.pool
+            pool.check()
             kv = {"free": pool.free_count, "cached": pool.cached_count, "used": pool.held_count}
             numbers = {"running": 0, "waiting": 0, "kv": {**kv, "total": pool.num_blocks}, "busy": False}
         self._status = replace(self._status, progress_at=time.time(), **numbers)

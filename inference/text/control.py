@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Any
 
 # Lone surrogates: text from the outside never holds them (`scrub`), and no encoding can carry them.
-START, END = "\udffe", "\udfff"
+START, END, BREAK = "\udffd", "\udffe", "\udfff"
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -45,28 +45,30 @@ class ControlTokens:
         any_token = "|".join(re.escape(content) for content in contents) or "(?!)"
         whole_words = "|".join(map(_pattern, tokens)) or "(?!)"
         first_characters = "".join(map(re.escape, sorted({content[0] for content in contents})))
-        self._typed = re.compile(f"({any_token})" + (f"|[{first_characters}]" if first_characters else ""))
-        self._rendered = re.compile(f"{START}(?P<typed>{any_token}){END}|(?P<written>{whole_words})")
+        inner_spaces_and_token = rf"(?:(?<=\S)\s+)?(?:{any_token})(?:\s+(?=\S))?"
+        self._typed = re.compile(f"({inner_spaces_and_token})|[{first_characters}]" if contents else "(?!)")
+        self._rendered = re.compile(rf"{START}(?P<typed>\s*(?:{any_token})\s*){END}|(?P<written>{whole_words})")
         self._endings = tuple({content[i:] for content in contents for i in range(1, len(content))})
 
     def mark(self, text: str) -> str:
         """User text as a template may see it; `resolve` takes the marks out again.
 
         A whole control token is wrapped, so that a template that looks for one (`'</think>' in content`) still finds
-        it. A mark behind every other first character of one, and before an ending of one, keeps pieces of text from
-        joining into a control token. Spaces at the ends stay outermost, for templates that trim.
+        it. A break behind every other first character of one, and before an ending of one, keeps pieces of text from
+        joining into a control token. Spaces that a template may trim, at the ends of the text or where it splits the
+        text at a control token, have no mark outside of them.
         """
         text = scrub(text)
-        marked = self._typed.sub(lambda m: f"{START}{m[0]}{END}" if m[1] else m[0] + END, text)
+        marked = self._typed.sub(lambda m: f"{START}{m[0]}{END}" if m[1] else m[0] + BREAK, text)
         if not text.lstrip().startswith(self._endings):
             return marked
         inner = marked.lstrip()
-        return marked[: len(marked) - len(inner)] + END + inner
+        return marked[: len(marked) - len(inner)] + BREAK + inner
 
     def resolve(self, rendered: str) -> str:
         """A rendered chat with the template's control tokens under their names and the user's as text."""
         named = self._rendered.sub(lambda m: m["typed"] or self.names[m["written"]], rendered)
-        return named.replace(START, "").replace(END, "")
+        return named.replace(START, "").replace(END, "").replace(BREAK, "")
 
     def rename(self, spec: dict[str, Any]) -> dict[str, Any]:
         """The tokenizer.json `spec`, altered in place, with each control token under its name and no other."""

@@ -70,10 +70,12 @@ class _PiecewiseText:
         self._to_strip = pieces.strip_start
 
     def push(self, token_id: int) -> str:
-        if token_id in self._pieces.special_ids:
+        piece = self._pieces[token_id]
+        if not piece:  # a special token, or an id that does not exist
             return ""
-        piece = self._pieces.first(token_id) if self._is_first else self._pieces[token_id]
-        self._is_first = False
+        if self._is_first:
+            piece = self._pieces.first(token_id)
+            self._is_first = False
         if isinstance(piece, bytes):
             self._run += piece
             return ""

@@ -81,7 +81,7 @@ class Pieces:
 
     def first(self, token_id: int) -> bytes | str:
         """What it adds as the first piece of a text."""
-        if not self.drop_first or isinstance(self[token_id], bytes) or token_id in self.special_ids:
+        if not self.drop_first or not self[token_id] or isinstance(self[token_id], bytes):
             return self[token_id]
         return (self._tokenizer.id_to_token(token_id) or "").replace(self.drop_first, "")
 

@@ -63,7 +63,7 @@ class Tokenizer:
         self._named = tokenizers.Tokenizer.from_str(json.dumps(self._control.rename(spec)))
         self._template = None if template is None else ChatTemplate(template, named_tokens)
         self.special_ids = self.pieces.special_ids
-        self.control_ids = frozenset(map(plain.token_to_id, self._control.names))
+        self.control_ids = frozenset(i for token in self._control.names if (i := plain.token_to_id(token)) is not None)
         self.vocab_size: int = max(plain.get_vocab(with_added_tokens=True).values(), default=-1) + 1
         eos = {plain.token_to_id(named_tokens["eos_token"])} if "eos_token" in named_tokens else set()
         self.eos_token_ids = frozenset(i for i in {*eos, *eos_ids} if i is not None and i >= 0)

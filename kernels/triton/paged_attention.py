@@ -93,16 +93,20 @@ def paged_attention_kernel(
     tl.store(out_ptr + out_offset, (acc / total[:, None]).to(out_ptr.dtype.element_ty), mask=mask)
 
 
-def tile_sizes(group: int, head_dim: int, max_query_len: int) -> dict[str, int]:
-    """Tile sizes by rule: a decode takes the smallest tile the tensor cores know, a prefill more rows to share keys."""
+def tile_sizes(group: int, head_dim: int, max_query_len: int, dtype: torch.dtype) -> dict[str, int]:
+    """Tile sizes by rule: a decode takes the fewest rows the tensor cores know, a prefill more, which share their keys.
+
+    float32 products do not run on tensor cores and keep their operands in registers: they take the small tile always.
+    """
     block_group = triton.next_power_of_2(group)
-    rows = 16 if max_query_len == 1 else 64
     block_d = max(16, triton.next_power_of_2(head_dim))
+    small = max_query_len == 1 or dtype == torch.float32
     return {
-        "BLOCK_Q": max(1, rows // block_group),
+        "BLOCK_Q": max(1, (16 if small else 64) // block_group),
         "BLOCK_GROUP": block_group,
-        "BLOCK_N": 64 if block_d <= 64 else 32,
+        "BLOCK_N": 32 if dtype == torch.float32 or block_d > 64 else 64,
         "BLOCK_D": block_d,
+        "num_warps": 8 if block_d > 64 and not small else 4,
     }
 
 
@@ -133,7 +137,7 @@ def paged_attention(
     _, heads, head_dim = query.shape
     _, kv_heads, block_size, _ = value_cache.shape
     out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
-    tiles = tile_sizes(heads // kv_heads, head_dim, max_query_len)
+    tiles = tile_sizes(heads // kv_heads, head_dim, max_query_len, value_cache.dtype)
     grid = (context_lens.numel(), kv_heads, triton.cdiv(max_query_len, tiles["BLOCK_Q"]))
     if 0 in grid:
         return out
@@ -142,6 +146,6 @@ def paged_attention(
         out, query, key_cache, value_cache, block_tables, query_starts, context_lens,
         scale * 1.4426950408889634, query.stride(0), block_tables.stride(0),
         HEADS=heads, KV_HEADS=kv_heads, HEAD_DIM=head_dim, BLOCK_SIZE=block_size, **tiles,
-        DOT_DTYPE=dot_dtype(value_cache.dtype), num_warps=4,
+        DOT_DTYPE=dot_dtype(value_cache.dtype),
     )  # fmt: skip
     return out

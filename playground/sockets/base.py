@@ -18,7 +18,8 @@ from django.conf import settings
 from django.contrib.auth.models import User
 
 from playground.gateway import get_gateway
-from playground.sockets.protocol import ErrorFrame, Hello, Limits, Ping, Pong, ProtocolError, ServerModel, decode
+from playground.sockets.frames import decode
+from playground.sockets.protocol import ErrorFrame, Hello, Limits, Ping, Pong, ProtocolError, ServerModel
 
 UNAUTHORIZED = 4401
 FORBIDDEN = 4403

@@ -1,4 +1,4 @@
-"""The messages of the sockets, as browsers and programs see them: one union a direction, and the decoder of frames.
+"""The messages of the sockets, as browsers and programs see them: one union a direction.
 
 Knows: fields, bounds and their words for people. Must not know: Django, the gateway, who is asking.
 Unknown fields are refused, as unknown parameters are: what is ignored in silence is a wrong answer later.
@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-import orjson
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from inference.config import ParameterError, SamplingParams
 
 PROTOCOL_VERSION = 1
 MAX_FRAME_BYTES = 256 * 1024
-MAX_DEPTH = 32
 MAX_MESSAGES = 1000
 MAX_REF_LENGTH = 128
 
@@ -183,81 +181,3 @@ class Draining(ServerModel):
 ServerMessage = Annotated[
     Hello | Accepted | Queued | DeltaFrame | Finished | ErrorFrame | Pong | Draining, Field(discriminator="type")
 ]
-
-_client = TypeAdapter(ClientMessage)
-
-
-def decode(text: str | None, data: bytes | None = None) -> Generate | Cancel | Resume | Ack | Ping:
-    """The message in a frame, given as its text or, for a binary frame, its bytes. Raises ProtocolError."""
-    if text is None:
-        raise ProtocolError("bad_json", "messages are JSON in text frames; this was a binary frame")
-    # Characters first: each takes a byte or more, so a huge frame is not encoded only to be measured.
-    if len(text) > MAX_FRAME_BYTES:
-        raise _too_large(len(text), "characters")
-    try:
-        raw = text.encode()
-    except UnicodeEncodeError:
-        raise ProtocolError("bad_json", "the frame holds half a surrogate pair, which is not text") from None
-    if len(raw) > MAX_FRAME_BYTES:
-        raise _too_large(len(raw), "bytes")
-    try:
-        value = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise ProtocolError("bad_json", f"the frame is not JSON: {error.msg} at character {error.pos}") from None
-    if not isinstance(value, dict):
-        raise ProtocolError("bad_message", "a message is a JSON object with a type")
-    _check_values(value)
-    try:
-        return _client.validate_python(value)
-    except ValidationError as error:
-        raise ProtocolError("bad_message", _sentence(error), *_labels(value)) from None
-
-
-def _too_large(size: int, unit: str) -> ProtocolError:
-    return ProtocolError("too_large", f"the frame has {size} {unit}; at most {MAX_FRAME_BYTES} bytes are read")
-
-
-def _check_values(value: dict[str, Any]) -> None:
-    """Depth and NUL of all values, with a stack of its own: the input chooses the depth."""
-    stack: list[tuple[Any, int]] = [(value, 1)]
-    while stack:
-        item, depth = stack.pop()
-        if isinstance(item, str):
-            if "\0" in item:
-                raise ProtocolError(
-                    "bad_message", "the frame holds a NUL character, which is not text", *_labels(value)
-                )
-        elif isinstance(item, (dict, list)):
-            if depth > MAX_DEPTH:
-                message = f"the frame nests deeper than {MAX_DEPTH} levels"
-                raise ProtocolError("bad_json", message, *_labels(value))
-            children = (*item, *item.values()) if isinstance(item, dict) else item
-            stack.extend((child, depth + 1) for child in children)
-
-
-def _labels(value: dict[str, Any]) -> tuple[str | None, str | None]:
-    """`ref` and `request_id` of a message that is wrong elsewhere, so that its sender knows which one failed."""
-
-    def label(name: str, longest: int) -> str | None:
-        found = value.get(name)
-        return found if isinstance(found, str) and len(found) <= longest and "\0" not in found else None
-
-    return label("ref", MAX_REF_LENGTH), label("request_id", 64)
-
-
-def _sentence(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False)[0]
-    if first["type"] == "union_tag_invalid":
-        return f"there is no message of this type; there are: {first['ctx']['expected_tags']}"
-    if first["type"] == "union_tag_not_found":
-        return "the message has no type"
-    if cause := first.get("ctx", {}).get("error"):
-        return str(cause)
-    kind, *path = first["loc"]
-    place = ".".join(str(part)[:40] for part in path)
-    if first["type"] == "extra_forbidden":
-        return f"{kind} has no field {place}"
-    if first["type"] == "missing":
-        return f"{kind} needs the field {place}"
-    message = first["msg"]
-    return f"{place} of {kind}: {message[0].lower()}{message[1:]}"

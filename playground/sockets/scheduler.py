@@ -20,7 +20,8 @@ from playground.sockets.base import FORBIDDEN, Socket
 
 FRAME_INTERVAL = 0.05  # seconds: 20 frames a second at most
 STATUS_INTERVAL = 2.0
-HISTORY = 300  # records of each engine in a snapshot
+HISTORY = 300  # records of each engine in a snapshot, as far as they fit
+RECORDS_BYTES = 512 * 1024  # of the records in a frame; Daphne drops a frame of more than 1 MiB
 
 Record = dict[str, Any]
 
@@ -56,7 +57,8 @@ class SchedulerSocket(Socket):
         described = []
         for engine in engines:
             try:
-                records = await client.newest_iterations(engine.name, HISTORY)
+                history = await client.newest_iterations(engine.name, HISTORY)
+                records = newest_within(history, RECORDS_BYTES // len(engines))
             except UNREACHABLE:
                 records = []
             self._note(engine.name, records)
@@ -65,7 +67,7 @@ class SchedulerSocket(Socket):
 
     async def _watch_iterations(self) -> None:
         async for engine, records in get_gateway().client.watch_iterations():
-            new = self._note(engine, records)
+            new = newest_within(self._note(engine, records), RECORDS_BYTES)
             if new:
                 await self._send({"type": "iterations", "engine": engine, "records": new})
             await asyncio.sleep(FRAME_INTERVAL)
@@ -80,6 +82,17 @@ class SchedulerSocket(Socket):
 
     async def _send(self, frame: dict[str, Any]) -> None:
         await self.send_text(orjson.dumps(frame).decode())
+
+
+def newest_within(records: Sequence[Record], limit: int) -> list[Record]:
+    """The newest records whose JSON fits into `limit` bytes, oldest first; the newest one in any case."""
+    size, start = 0, len(records)
+    while start > 0:
+        size += len(orjson.dumps(records[start - 1]))
+        if size > limit and start < len(records):
+            break
+        start -= 1
+    return list(records[start:])
 
 
 def describe(engine: EngineStatus, records: Sequence[Record]) -> dict[str, Any]:

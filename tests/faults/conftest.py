@@ -1,7 +1,7 @@
 import pytest
 from support.server import Server, scripted_model, serving
 
-REPLY = " ".join(f"word {n}," for n in range(100))
+REPLY = " ".join(f"word {n}," for n in range(60))
 SCRIPT = {
     "step_ms": 20,
     "replies": [{"match": f"story {n} please", "text": f"Story {n}: {REPLY}"} for n in range(16)],
@@ -23,6 +23,13 @@ def story():
 @pytest.fixture
 def serve_process(scripted):
     """`manage.py serve` with the scripted model: up, and signed in to."""
+    with serving(model=scripted) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def lasting_server(scripted):
+    """The same for tests that leave it running."""
     with serving(model=scripted) as server:
         yield server
 

@@ -41,44 +41,44 @@ def check(streams, story):
         assert not answer.error
 
 
-async def test_engine_killed_with_eight_streams(serve_process, story):
+async def test_engine_killed_with_eight_streams(lasting_server, story):
     async with contextlib.AsyncExitStack() as stack:
-        streams = await start_streams(serve_process, stack)
-        dead = serve_process.kill("engine")
+        streams = await start_streams(lasting_server, stack)
+        dead = lasting_server.kill("engine")
         await asyncio.gather(*(chat.read(request_id, answer) for _, chat, request_id, answer in streams))
     check(streams, story)
-    assert serve_process.children()["engine"] != dead
-    assert serve_process.get("/health").status_code == 200
+    assert lasting_server.children()["engine"] != dead
+    assert lasting_server.get("/health").status_code == 200
 
 
-async def test_broker_killed_with_eight_streams(serve_process, story):
+async def test_broker_killed_with_eight_streams(lasting_server, story):
     async with contextlib.AsyncExitStack() as stack:
-        streams = await start_streams(serve_process, stack)
-        serve_process.kill("broker")
+        streams = await start_streams(lasting_server, stack)
+        lasting_server.kill("broker")
         await asyncio.gather(*(chat.read(request_id, answer) for _, chat, request_id, answer in streams))
     check(streams, story)
-    assert serve_process.get("/health").status_code == 200
+    assert lasting_server.get("/health").status_code == 200
 
 
-async def test_web_killed_with_eight_streams(serve_process, story):
+async def test_web_killed_with_eight_streams(lasting_server, story):
     """No more than a reconnect: the engine never notices."""
-    engine = serve_process.children()["engine"]
+    engine = lasting_server.children()["engine"]
     async with contextlib.AsyncExitStack() as stack:
-        streams = await start_streams(serve_process, stack)
-        serve_process.kill("web")
-        await asyncio.gather(*(resume_until_finished(serve_process, r, answer) for _, _, r, answer in streams))
+        streams = await start_streams(lasting_server, stack)
+        lasting_server.kill("web")
+        await asyncio.gather(*(resume_until_finished(lasting_server, r, answer) for _, _, r, answer in streams))
     check(streams, story)
-    assert serve_process.children()["engine"] == engine
+    assert lasting_server.children()["engine"] == engine
 
 
-async def test_all_at_once_in_a_process_list(serve_process):
+async def test_all_at_once_in_a_process_list(lasting_server):
     """Their names are what an operator looks for, and the web has no torch in it."""
-    children = serve_process.children()
+    children = lasting_server.children()
     assert sorted(children) == ["broker", "engine", "web"]
     for name, pid in children.items():
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             assert file.read().replace(b"\0", b" ").split()[0].decode() == name
     with open(f"/proc/{children['web']}/maps") as file:
         assert "libtorch" not in file.read()
-    socket = serve_process.data_dir / "run" / "broker.sock"
+    socket = lasting_server.data_dir / "run" / "broker.sock"
     assert os.stat(socket.parent).st_mode & 0o077 == 0

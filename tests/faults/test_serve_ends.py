@@ -30,27 +30,24 @@ def wait_until_gone(pids, seconds=10.0):
     return alive(pids) == []
 
 
+async def read_some(chat, request_id, count):
+    answer = Answer()
+    while answer.seq < count:
+        message = await chat.receive()
+        if message.get("request_id") == request_id:
+            answer.take(message)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_all_in_order(serve_process, number):
+async def test_a_signal_in_mid_stream_stops_all(serve_process, number):
     pids = serve_process.children().values()
-    serve_process.process.send_signal(number)
-    assert serve_process.wait() == 0
-    assert alive(pids) == []
-    assert not (serve_process.data_dir / "run" / "broker.sock").exists()
-
-
-async def test_sigterm_in_mid_stream(serve_process):
+    assert len(pids) == 3
     async with serve_process.chat() as chat:
-        request_id = await chat.generate("story 1 please", max_tokens=600)
-        answer = Answer()
-        while answer.seq < 3:
-            message = await chat.receive()
-            if message.get("request_id") == request_id:
-                answer.take(message)
-        pids = serve_process.children().values()
-        serve_process.process.terminate()
+        await read_some(chat, await chat.generate("story 1 please", max_tokens=600), 3)
+        serve_process.process.send_signal(number)
         assert serve_process.wait() == 0
     assert alive(pids) == []
+    assert not (serve_process.data_dir / "run" / "broker.sock").exists()
 
 
 def test_a_second_signal_does_not_wait(serve_process):
@@ -63,24 +60,23 @@ def test_a_second_signal_does_not_wait(serve_process):
     assert alive(pids.values()) == []
 
 
-def test_sigkill_leaves_nothing_running(serve_process):
+async def test_sigkill_leaves_nothing_running_and_the_next_start_goes_on(serve_process, make_server, story):
+    """The accepted request is in the database; the broker and all it held are gone."""
     pids = serve_process.children().values()
     assert len(pids) == 3
-    serve_process.process.kill()
-    serve_process.process.wait()
-    assert wait_until_gone(pids)
-
-
-def test_it_starts_again_on_what_a_killed_one_left(make_server, tmp_path):
-    first = make_server()
-    first.start()
-    first.process.kill()
-    first.process.wait()
+    async with serve_process.chat() as chat:
+        request_id = await chat.generate("story 3 please", max_tokens=600, temperature=0)
+        await read_some(chat, request_id, 3)
+        serve_process.process.kill()
+        serve_process.process.wait()
+        assert wait_until_gone(pids)
     second = make_server()
-    second.data_dir = first.data_dir
-    second.start()
-    second.login()
-    assert second.get("/health").status_code == 200
+    second.data_dir = serve_process.data_dir
+    second.start().login()
+    async with second.chat() as chat:
+        await chat.send(type="resume", request_id=request_id, after_seq=0)
+        answer = await chat.read(request_id, Answer())
+    assert answer.text == story(3)
 
 
 def test_a_port_that_is_taken_is_told_before_anything_starts(make_server):
@@ -93,9 +89,9 @@ def test_a_port_that_is_taken_is_told_before_anything_starts(make_server):
     ]
 
 
-def test_two_on_one_data_folder(serve_process, make_server):
+def test_two_on_one_data_folder(lasting_server, make_server):
     second = make_server()
-    second.data_dir = serve_process.data_dir
+    second.data_dir = lasting_server.data_dir
     second.launch()
     assert second.wait() == 1
     [line] = second.lines

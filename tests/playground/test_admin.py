@@ -22,7 +22,7 @@ def row(alice: User) -> InferenceRequest:
         owner=alice,
         conversation=conversation,
         messages=[{"role": "user", "content": f"my secret question {EVIL}"}],
-        params={"temperature": 0.5, "stop": [EVIL]},
+        params={"temperature": 0.5, "top_p": 1.0, "stop": [EVIL]},
         seed=11,
         state="failed",
         error_code="numerical_error",
@@ -47,6 +47,7 @@ def test_a_superuser_sees_all_of_it(row: InferenceRequest, root: User, client: C
     listing = client.get(REQUESTS).content.decode()
     for part in (str(row.pk), "alice", "41", "17", "temperature=0.5", "numerical_error"):
         assert part in listing
+    assert "top_p" not in listing  # as by default
     page = client.get(f"{REQUESTS}{row.pk}/change/").content.decode()
     for part in ("my secret question", "my secret answer", "numerical_error", "12.5", "11"):
         assert part in page

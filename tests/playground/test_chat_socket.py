@@ -274,7 +274,8 @@ FRAMES = (
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None)
 @given(frame=FRAMES)
 def test_any_frame_decodes_or_is_a_protocol_error(frame: str | bytes) -> None:
-    from playground.sockets.protocol import ProtocolError, decode
+    from playground.sockets.frames import decode
+    from playground.sockets.protocol import ProtocolError
 
     message = None
     with contextlib.suppress(ProtocolError):  # and nothing but that may be raised

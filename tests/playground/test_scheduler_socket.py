@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 from django.contrib.auth.models import User
 from support.sockets import Browser
@@ -77,3 +78,12 @@ async def test_other_messages_get_an_error_and_the_socket_lives(text: str, staff
     await viewer.ask(type="ping")
     assert (await viewer.hear())["type"] == "pong"
     await viewer.disconnect()
+
+
+def test_a_frame_takes_the_newest_records_that_fit() -> None:
+    records = [record(n) for n in range(1, 10)]
+    size = len(orjson.dumps(records[0]))
+    assert scheduler.newest_within(records, 3 * size + 1) == records[-3:]
+    assert scheduler.newest_within(records, 100 * size) == records
+    assert scheduler.newest_within(records, 1) == records[-1:]  # what just happened is told in any case
+    assert scheduler.newest_within([], 1) == []

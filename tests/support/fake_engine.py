@@ -53,7 +53,7 @@ class FakeEngine:
 
     def __post_init__(self) -> None:
         self.tokenizer = FakeTokenizer()
-        self.pool = SimpleNamespace(num_blocks=64, free_count=64, cached_count=0, held_count=0)
+        self.pool = SimpleNamespace(num_blocks=64, free_count=64, cached_count=0, held_count=0, check=int)
         self._running: dict[str, _Running] = {}
         self._n = 0
 

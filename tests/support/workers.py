@@ -33,11 +33,12 @@ def main(redis_url: str, name: str, step_seconds: str, crash_on: str) -> int:
     from support.fake_engine import FakeEngine
 
     from inference.config import EngineConfig
+    from inference.execution.models.errors import ModelError
     from inference.serving.worker import run_worker
 
     def make_engine(config: EngineConfig) -> FakeEngine:
         if name == "broken":
-            raise ValueError("the model has no weights")
+            raise ModelError("the model has no weights")
         return FakeEngine(config, float(step_seconds), crash_on)
 
     return run_worker(EngineConfig(), redis_url, name, make_engine)

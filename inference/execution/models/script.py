@@ -77,9 +77,11 @@ class Script:
         header = self._assistant_header
         if not len(header):
             return []
-        starts = np.flatnonzero(ids == header[0])
-        ends = (starts + len(header)).tolist()
-        return [end for end in ends if np.array_equal(ids[end - len(header) : end], header)]
+        ends = (np.flatnonzero(ids == header[0]) + len(header)).tolist()
+        ends = [end for end in ends if np.array_equal(ids[end - len(header) : end], header)]
+        # Before a chat's first answer a message was opened and closed; without that the header is part of a reply.
+        asked = ends and np.isin(ids[: ends[0] - len(header)], list(self._tokenizer.control_ids)).any()
+        return ends if asked else []
 
     def _last_message(self, ids: np.ndarray) -> str:
         """The last thing that the user says in a chat; the whole text where no user says anything."""

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from inference.execution.batch import Batch
+from inference.execution.cache import KVCache
 from inference.execution.models.script import Script, read_script
 from inference.text.tokenizer import Tokenizer
 
@@ -26,8 +27,8 @@ MASK = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class PagedTokens:
-    """The scripted model's KV cache; all arrays are [num_blocks, block_size].
+class PagedTokens(KVCache):
+    """The scripted model's KV cache; all arrays are [num_blocks, block_size], and there are no layers.
 
     tokens: int64, the ids.  Where logits were asked for: replies int32, which reply is given (else UNKNOWN);
     places int64, how many of its tokens were there before; digests uint64, of all ids up to here.
@@ -37,8 +38,6 @@ class PagedTokens:
     replies: np.ndarray
     places: np.ndarray
     digests: np.ndarray
-    num_blocks: int
-    block_size: int
 
 
 class ScriptedModel:
@@ -57,15 +56,16 @@ class ScriptedModel:
         def pages(dtype: type) -> np.ndarray:
             return np.zeros((num_blocks, block_size), dtype)
 
-        return PagedTokens(
-            pages(np.int64), pages(np.int32), pages(np.int64), pages(np.uint64), num_blocks, block_size
-        )  # fmt: skip
+        tokens, replies, places, digests = map(pages, (np.int64, np.int32, np.int64, np.uint64))
+        return PagedTokens([], num_blocks, block_size, tokens, replies, places, digests)
 
     def kv_bytes_per_block(self, block_size: int) -> int:
         return (8 + 4 + 8 + 8) * block_size
 
-    def forward(self, batch: Batch, cache: PagedTokens) -> torch.Tensor:
+    def forward(self, batch: Batch, cache: KVCache) -> torch.Tensor:
         """Logits, float32 [S, vocab_size], after `step_ms`. They are valid until the next call."""
+        if not isinstance(cache, PagedTokens):
+            raise TypeError("the scripted model works on the cache that its new_cache makes")
         due = time.monotonic() + self._script.step_ms / 1000
         cache.tokens.reshape(-1)[batch.slots] = batch.token_ids
         cache.replies.reshape(-1)[batch.slots] = UNKNOWN

@@ -15,7 +15,7 @@ from inference.serving.worker import run_worker
 
 class Command(BaseCommand):
     help = "Runs one engine worker against BATCHSCOPE_REDIS_URL, until SIGTERM."
-    requires_system_checks = ()
+    requires_system_checks: Any = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(

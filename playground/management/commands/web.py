@@ -14,7 +14,7 @@ from playground.web import run_daphne
 
 class Command(BaseCommand):
     help = "Runs one web process (Daphne) against BATCHSCOPE_REDIS_URL and BATCHSCOPE_DATABASE_URL."
-    requires_system_checks = ()
+    requires_system_checks: Any = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--fd", type=int, help="a listening socket inherited from the parent process")

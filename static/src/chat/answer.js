@@ -5,7 +5,8 @@
 
 /** @typedef {"sending"|"queued"|"streaming"|"finished"|"failed"} Phase */
 
-export function newAnswer(ref, now = 0) {
+/** `now`: when it was asked for; null for an answer that this page did not ask for itself (after a reload). */
+export function newAnswer(ref, now = null) {
   return {
     ref,
     requestId: null,
@@ -110,11 +111,14 @@ export function resumeMessage(answer) {
   return { type: "resume", request_id: answer.requestId, after_seq: answer.seq };
 }
 
-/** Figures while it streams: `first` ms to the first token, `perSecond` tokens after it. Null where not yet known. */
+/**
+ * Figures while it streams: `first` ms to the first token, `perSecond` tokens after it. Null where not known: not yet,
+ * or never, since a resumed answer's tokens come all at once and would make a rate that nobody had.
+ */
 export function liveFigures(answer, now) {
-  const first = answer.firstAt !== null && answer.sentAt ? answer.firstAt - answer.sentAt : null;
+  const first = answer.firstAt !== null && answer.sentAt !== null ? answer.firstAt - answer.sentAt : null;
   const end = isOver(answer) ? answer.lastAt : now;
   const spent = answer.firstAt === null ? 0 : end - answer.firstAt;
-  const perSecond = answer.tokens > 1 && spent > 0 ? ((answer.tokens - 1) * 1000) / spent : null;
+  const perSecond = answer.sentAt !== null && answer.tokens > 1 && spent > 0 ? ((answer.tokens - 1) * 1000) / spent : null;
   return { first, perSecond, tokens: answer.tokens };
 }

@@ -48,7 +48,7 @@ function Progress({ answer }) {
     <p class="progress" data-phase={answer.phase}>
       <span class="pulse" aria-hidden="true" />
       {answer.stopping ? t("answer.stopping") : answer.phase === "queued" ? queueWords(answer) : t("answer.sending")}
-      {answer.sentAt > 0 && <span class="figure">{duration(Math.max(0, now - answer.sentAt))}</span>}
+      {answer.sentAt !== null && <span class="figure">{duration(Math.max(0, now - answer.sentAt))}</span>}
     </p>
   );
 }

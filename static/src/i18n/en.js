@@ -193,6 +193,8 @@ export default {
   "inspector.follow": "Back to the latest",
   "inspector.sentence": "{tokens} tokens go through the linear layers as one matrix; attention runs over {rows} separate sequences.",
   "inspector.sentenceOne": "{tokens} tokens go through the linear layers as one matrix; attention runs over a single sequence.",
+  "inspector.sentenceNone": "No tokens: it only cleared away what had ended.",
+  "inspector.rows": "Requests of this iteration",
   "inspector.selective": "That is selective batching.",
   "inspector.empty": "No iteration yet.",
   "inspector.request": "Request",
@@ -214,6 +216,8 @@ export default {
   "waiting.detail": "In numbers",
 
   "engine.choose": "Engine",
+  "engine.state.loading": "loading its model",
+  "engine.state.failed": "failed to start",
   "engine.none": "No engine is running",
   "engine.noneText": "As soon as one starts, its iterations appear here.",
   "idle.title": "The engine is at rest",

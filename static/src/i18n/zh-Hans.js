@@ -193,6 +193,8 @@ export default {
   "inspector.follow": "回到最新",
   "inspector.sentence": "{tokens} 个 token 合成一个矩阵通过线性层；注意力在 {rows} 个独立序列上分别计算。",
   "inspector.sentenceOne": "{tokens} 个 token 合成一个矩阵通过线性层；注意力只在一个序列上计算。",
+  "inspector.sentenceNone": "没有 token：这次迭代只清理了已结束的请求。",
+  "inspector.rows": "本次迭代的请求",
   "inspector.selective": "这就是选择性批处理。",
   "inspector.empty": "还没有迭代。",
   "inspector.request": "请求",
@@ -214,6 +216,8 @@ export default {
   "waiting.detail": "具体数字",
 
   "engine.choose": "引擎",
+  "engine.state.loading": "正在加载模型",
+  "engine.state.failed": "启动失败",
   "engine.none": "没有引擎在运行",
   "engine.noneText": "引擎一启动，它的迭代就会显示在这里。",
   "idle.title": "引擎正在休息",

@@ -8,7 +8,7 @@ export function layout(width, seats) {
   const left = narrow ? 28 : 34;
   const right = narrow ? 6 : 112;
   const pitch = narrow ? 6 : width < 1100 ? 7 : 8;
-  const rowHeight = seats <= 16 ? 22 : seats <= 32 ? 17 : seats <= 48 ? 13 : 11;
+  const rowHeight = seats <= 16 ? 22 : seats <= 32 ? 17 : seats <= 48 ? 14 : narrow ? 10 : 12;
   const columns = Math.max(1, Math.floor((width - left - right) / pitch));
   return { width, narrow, left, right, pitch, columns, rowHeight, end: left + columns * pitch };
 }
@@ -25,7 +25,7 @@ export const columnX = (geometry, column, until) => geometry.end - (until - colu
 /** The absolute column under x, or null outside of what is held. */
 export function columnAt(geometry, x, until, oldest) {
   if (x < geometry.left || x >= geometry.end) return null;
-  const column = until - 1 - Math.floor((geometry.end - 1 - x) / geometry.pitch);
+  const column = until - Math.ceil((geometry.end - x) / geometry.pitch);
   return column >= Math.max(oldest, 0) && column < until ? column : null;
 }
 

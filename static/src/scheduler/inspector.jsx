@@ -28,6 +28,7 @@ function Phases({ tape, c }) {
 }
 
 function Sentence({ tokens, rows }) {
+  if (rows === 0) return <p class="sentence muted">{t("inspector.sentenceNone")}</p>;
   const words = t(rows === 1 ? "inspector.sentenceOne" : "inspector.sentence", { tokens: count(tokens), rows: count(rows) });
   return (
     <p class="sentence">
@@ -37,9 +38,13 @@ function Sentence({ tokens, rows }) {
   );
 }
 
-function Rows({ rows }) {
+const ROW_PX = 29;
+
+/** Its height depends on the seats alone, so that nothing below it jumps when requests come and go. */
+function Rows({ rows, seats }) {
+  const height = (Math.min(Math.max(seats, 4), 13) + 1) * ROW_PX;
   return (
-    <div class="table-scroll" tabIndex={0} role="region" aria-label={t("inspector.request")}>
+    <div class="table-scroll" style={{ height: `${height}px` }} tabIndex={0} role="region" aria-label={t("inspector.rows")}>
       <table class="rows">
         <thead>
           <tr>
@@ -103,8 +108,8 @@ export function Inspector() {
         </p>
       </header>
       <Phases tape={tape} c={c} />
-      {rows.length > 0 && <Sentence tokens={tape.prefillTokens[c] + tape.decodeTokens[c]} rows={rows.length} />}
-      <Rows rows={rows} />
+      <Sentence tokens={tape.prefillTokens[c] + tape.decodeTokens[c]} rows={rows.length} />
+      <Rows rows={rows} seats={tape.seats[c]} />
       <p class="muted inspector-foot">
         {t("inspector.footer", { used: count(tape.budgetUsed[c]), limit: count(tape.budgetLimit[c]), policy: tape.policies[c] })}
       </p>

@@ -49,9 +49,10 @@ export function Stats() {
   const lively = latest >= 0 && moving(tape);
   const seats = (latest >= 0 && tape.seats[latest]) || settings.max_num_seqs || 0;
   const { decode, prefill } = lively ? tape.rates() : { decode: 0, prefill: 0 };
-  const spent = latest >= 0 ? tape.spent(latest) : Number.NaN;
+  const worked = tape.newestWithRows();
+  const spent = worked >= 0 ? tape.spent(worked) : Number.NaN;
   const limit = latest >= 0 ? tape.budgetLimit[latest] : settings.max_num_batched_tokens;
-  const used = latest >= 0 ? tape.budgetUsed[latest] : 0;
+  const used = worked >= 0 ? tape.budgetUsed[worked] : 0;
   return (
     <dl class="stats">
       <Card name="running" label={t("stat.running")} value={count(engine.running)} sub={seats ? t("stat.seats", { n: count(seats) }) : ""}>
@@ -59,7 +60,7 @@ export function Stats() {
       </Card>
       <Card name="waiting" label={t("stat.waiting")} value={count(engine.waiting)} sub={engine.waiting ? "" : t("stat.nobody")} />
       <Card name="rate" label={t("stat.rate")} value={rate(decode)} sub={t("stat.prefillRate", { n: rate(prefill) })} />
-      <Card name="iteration" label={t("stat.iteration")} value={duration(spent)} sub={latest >= 0 ? t("stat.iterationSub", { share: percent(tape.forward[latest], spent) }) : ""} />
+      <Card name="iteration" label={t("stat.iteration")} value={duration(spent)} sub={worked >= 0 ? t("stat.iterationSub", { share: percent(tape.forward[worked], spent) }) : ""} />
       <Card name="budget" label={t("stat.budget")} value={limit ? percent(used, limit) : "–"} sub={limit ? t("stat.budgetSub", { used: count(used), limit: count(limit) }) : ""}>
         <Meter total={limit} parts={[["used", used]]} />
       </Card>

@@ -43,6 +43,12 @@ export class Tape {
     return this.length ? this.at(0) : -1;
   }
 
+  /** The newest column in which a request had a part; -1 if there is none. */
+  newestWithRows() {
+    for (let back = 0; back < this.length; back++) if (this.rows[this.at(back)] > 0) return this.at(back);
+    return -1;
+  }
+
   requestId(number) {
     return this.ids[number];
   }

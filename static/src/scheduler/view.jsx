@@ -1,6 +1,6 @@
 // The scheduler page: figures, tape with charts, who waits, and one iteration in detail.
 import { useEffect } from "preact/hooks";
-import { t } from "../i18n/index.js";
+import { t, tCode } from "../i18n/index.js";
 import { Connection, connectionNews } from "../lib/connection.jsx";
 import { Icon } from "../lib/icons.jsx";
 import { count } from "../lib/format.js";
@@ -36,6 +36,7 @@ function Bar() {
       <h1>{t("scheduler.title")}</h1>
       <EngineChoice />
       {engine?.model && <p class="muted">{engine.model}</p>}
+      {engine && engine.state !== "ready" && <p class="warn">{tCode("engine.state", engine.state)}</p>}
       {policy && <p class="policy">{t("scheduler.policy", { policy })}</p>}
       <span class="spring" />
       {paused && <p class="muted">{t("tape.paused", { n: count(engine.tape.total - paused.until) })}</p>}

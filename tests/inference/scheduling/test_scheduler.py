@@ -1,0 +1,269 @@
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from inference.config import SamplingParams
+from inference.scheduling.blocks import BlockPool
+from inference.scheduling.ledger import WAITING_SHOWN
+from inference.scheduling.plan import Schedule
+from inference.scheduling.request import Request, RequestRefused, RequestState
+from inference.scheduling.scheduler import Scheduler
+
+names = count()
+
+
+def request(prompt: int, answer: int = 8, name: str = "") -> Request:
+    return Request(name or f"request-{next(names)}", [7] * prompt, SamplingParams(max_tokens=answer), seed=0)
+
+
+def scheduler(blocks: int = 100, block_size: int = 4, seats: int = 8, budget: int = 64, **more: Any) -> Scheduler:
+    return Scheduler(BlockPool(blocks, block_size), seats, budget, 4096, **more)
+
+
+def added(to: Scheduler, *requests: Request) -> tuple[Request, ...]:
+    for one in requests:
+        to.add(one)
+    return requests
+
+
+def iterate(one: Scheduler) -> Schedule:
+    """An iteration in which every request that samples gets a token; those with all their tokens leave."""
+    plan = one.schedule()
+    one.commit(plan)
+    for row in plan.rows:
+        if row.samples:
+            row.request.output_ids.append(9)
+            if len(row.request.output_ids) == row.request.params.max_tokens:
+                one.remove(row.request)
+    return plan
+
+
+def shape(plan: Schedule) -> list[tuple[int, int, bool]]:
+    return [(row.start, row.num_tokens, row.samples) for row in plan.rows]
+
+
+def test_prefill_then_decode_then_gone() -> None:
+    one = scheduler()
+    added(one, request(5, answer=3))
+    assert [shape(iterate(one)) for _ in range(4)] == [[(0, 5, True)], [(5, 1, True)], [(6, 1, True)], []]
+    assert not one.has_work
+    assert one.pool.free_count == 100
+
+
+def test_a_waiting_request_joins_in_the_iteration_after_one_left() -> None:
+    one = scheduler(seats=2)
+    short, long, third = added(one, request(3, 2), request(3, 9), request(4, 5))
+    iterate(one)
+    assert [row.request for row in iterate(one).rows] == [short, long]
+    assert shape(iterate(one)) == [(4, 1, True), (0, 4, True)]
+    assert third.seat == 0, "the lowest free seat"
+
+
+def test_chunks_of_a_long_prompt_run_beside_decodes() -> None:
+    one = scheduler(budget=8)
+    added(one, request(3), request(20))
+    assert [shape(iterate(one)) for _ in range(5)] == [
+        [(0, 3, True), (0, 5, False)],
+        [(3, 1, True), (5, 7, False)],
+        [(4, 1, True), (12, 7, False)],
+        [(5, 1, True), (19, 1, True)],
+        [(6, 1, True), (20, 1, True)],
+    ]
+
+
+def test_a_short_prompt_is_not_held_up_by_a_long_one_where_chunks_are_limited() -> None:
+    one = scheduler(budget=8, prefill_chunk=4)
+    added(one, request(40), request(3))
+    assert shape(iterate(one)) == [(0, 4, False), (0, 3, True)]
+    assert shape(iterate(one)) == [(4, 4, False), (3, 1, True)]
+
+
+def test_every_running_request_is_sure_of_one_token() -> None:
+    one = scheduler(budget=8, seats=8, prefill_chunk=7)
+    added(one, request(30), *(request(1) for _ in range(3)))
+    iterate(one)
+    for _ in range(4):
+        plan = iterate(one)
+        assert {row.request.request_id for row in plan.rows} == set(one.running)
+        assert plan.num_tokens <= 8
+
+
+def test_the_latest_arrived_is_preempted_and_computed_again() -> None:
+    one = scheduler(blocks=6, block_size=2)
+    first, second = added(one, request(4, 9), request(3, 6))
+    plans = []
+    while not plans or not plans[-1].preempted:
+        plans.append(iterate(one))
+        one.pool.check()
+    assert plans[-1].preempted == [second]
+    assert (second.state, second.block_table, second.seat) == (RequestState.WAITING, [], -1)
+    assert [row.request for row in plans[-1].rows] == [first]
+    known = second.num_tokens
+    while second.state is RequestState.WAITING:
+        plans.append(iterate(one))
+    assert first.state is RequestState.FINISHED
+    assert plans[-1].rows[0].start == 0
+    assert plans[-1].rows[0].num_tokens == known
+    while one.has_work:
+        iterate(one)
+    assert (len(first.output_ids), len(second.output_ids), one.pool.free_count) == (9, 6, 6)
+
+
+def test_the_preempted_come_back_in_the_order_of_arrival() -> None:
+    one = scheduler(blocks=12, block_size=1)
+    requests = added(one, request(2, 11), request(2, 9), request(2, 9), request(2, 9))
+    preempted: list[Request] = []
+    while len(preempted) < 2:
+        preempted += iterate(one).preempted
+    assert preempted == [requests[3], requests[2]]
+    assert list(one.waiting.values()) == [requests[2], requests[3]]
+
+
+def test_nobody_is_admitted_into_blocks_that_running_requests_will_need() -> None:
+    one = scheduler(blocks=10, block_size=4, budget=8)
+    added(one, request(28, 8), request(4, 4))  # 7 blocks and one to grow into; the newcomer needs 2
+    plan = iterate(one)
+    assert len(plan.rows) == 1
+    assert one.waiting_reasons(plan)[0].reason == "no_budget"
+    added(one, request(4, 30))
+    while one.running and len(one.running) < 2:
+        plan = iterate(one)
+    assert not plan.preempted
+    reasons = one.waiting_reasons(plan)
+    assert (reasons[0].reason, reasons[0].detail) == ("no_kv", "needs 2 blocks, 2 free, 2 of them kept for those running")
+
+
+@pytest.mark.parametrize(
+    ("settings", "first", "reason", "detail"),
+    [
+        ({"seats": 2}, [3, 3], "no_seat", "seats 2 of 2"),
+        ({"blocks": 4}, [9], "no_kv", "needs 3 blocks, 1 free, 1 of them kept for those running"),
+        ({"budget": 8}, [30], "no_budget", "budget 8 of 8"),
+    ],
+)
+def test_every_waiting_request_has_a_reason_with_numbers(
+    settings: dict[str, int], first: list[int], reason: str, detail: str
+) -> None:
+    one = scheduler(**settings)
+    added(one, *(request(length, 7) for length in first))
+    added(one, request(5, name="head-of-the-queue"), request(5, name="next"), request(5, name="last"))
+    waiting = one.waiting_reasons(one.schedule())
+    assert [(w.request_id, w.reason, w.detail) for w in waiting] == [
+        ("head-of-the-queue", reason, detail),
+        ("next", "behind", "behind head-of-, 1 ahead"),
+        ("last", "behind", "behind head-of-, 2 ahead"),
+    ]
+
+
+def test_reasons_follow_the_queue() -> None:
+    one = scheduler(seats=1)
+    _, b, c, d = added(one, *(request(3, 3, name=f"{letter}-name") for letter in "abcd"))
+    assert [w.request_id for w in one.waiting_reasons(one.schedule())] == ["b-name", "c-name", "d-name"]
+    one.remove(c)
+    assert [w.detail for w in one.waiting_reasons(iterate(one))] == ["seats 1 of 1", "behind b-name, 1 ahead"]
+    added(one, request(3, 3, name="e-name"))
+    assert [w.request_id for w in one.waiting_reasons(iterate(one))] == ["b-name", "d-name", "e-name"]
+    one.remove(b)
+    assert [w.request_id for w in one.waiting_reasons(iterate(one))] == ["d-name", "e-name"]
+    iterate(one)
+    assert d.state is RequestState.RUNNING
+
+
+class Closed:
+    name = "closed"
+
+    def closed_because(self, running: int, waiting: int) -> str | None:
+        return f"batch of {running} still runs, {waiting} wait" if running else None
+
+
+def test_a_policy_can_close_the_batch() -> None:
+    one = scheduler(policy=Closed())
+    added(one, request(3, 2), request(3, 2))
+    assert len(iterate(one).rows) == 2
+    late, _ = added(one, request(3, 2, name="late"), request(3, 2, name="later"))
+    plan = one.schedule()
+    assert [(w.reason, w.detail) for w in one.waiting_reasons(plan)] == [
+        ("policy", "batch of 2 still runs, 2 wait"),
+        ("behind", "behind late, 1 ahead"),
+    ]
+    assert late.state is RequestState.WAITING
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "code", "message"),
+    [
+        (0, 4, "bad_params", "the prompt is empty"),
+        (40, 5, "prompt_too_long", "has 40 tokens and max_tokens is 5: that can need 11 KV blocks, and there are 10"),
+        (4000, 97, "prompt_too_long", "has 4000 tokens and max_tokens is 97: 4097 together, and the model takes 4096"),
+    ],
+)
+def test_what_can_never_run_is_refused(prompt: int, answer: int, code: str, message: str) -> None:
+    one = scheduler(blocks=10)
+    with pytest.raises(RequestRefused, match=message) as refusal:
+        one.add(request(prompt, answer))
+    assert refusal.value.code == code
+    assert not one.has_work
+
+
+def test_what_just_fits_runs_to_its_end() -> None:
+    one = scheduler(blocks=10)
+    (largest,) = added(one, request(36, 5))
+    while one.has_work:
+        iterate(one)
+    assert len(largest.output_ids) == 5
+
+
+def test_a_budget_below_the_seats_is_refused() -> None:
+    with pytest.raises(ValueError, match="a budget of 3 tokens is too small for 4 seats"):
+        scheduler(seats=4, budget=3)
+
+
+def test_a_request_that_leaves_while_it_waits_takes_nothing_with_it() -> None:
+    one = scheduler(seats=1)
+    _, second = added(one, request(3), request(3))
+    iterate(one)
+    one.remove(second)
+    assert second.state is RequestState.FINISHED
+    assert not one.waiting
+    assert one.pool.held_count == 1
+
+
+class CountingQueue(OrderedDict):
+    """Counts the entries that are looked at."""
+
+    looked_at = 0
+
+    def _counted(self, entries: Any) -> Iterator[Any]:
+        for entry in entries:
+            self.looked_at += 1
+            yield entry
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._counted(super().__iter__())
+
+    def values(self) -> Any:
+        return self._counted(super().values())
+
+    def items(self) -> Any:
+        return self._counted(super().items())
+
+    keys: Callable[..., Any] = __iter__
+
+
+def test_ten_thousand_waiting_cost_no_more_than_the_shown_ones() -> None:
+    one = scheduler(seats=2)
+    one.waiting = CountingQueue()
+    added(one, *(request(3, 50) for _ in range(10_002)))
+    one.waiting_reasons(iterate(one))
+    one.waiting.looked_at = 0
+    for _ in range(10):
+        plan = iterate(one)
+        assert len(one.waiting_reasons(plan)) == WAITING_SHOWN
+    assert one.waiting.looked_at <= 10 * 2
+    one.remove(next(iter(one.running.values())))
+    one.waiting.looked_at = 0
+    one.waiting_reasons(iterate(one))
+    assert one.waiting.looked_at <= WAITING_SHOWN + 4
