@@ -204,7 +204,8 @@ class EngineClient:
                 self._cursor, events = await self.broker.read_feed(self._cursor)
                 pause = BACK_OFF[0]
             except (*UNREACHABLE, ResponseError) as error:
-                log.warning("broker_unreachable: feed, %s", type(error).__name__)
+                if pause == BACK_OFF[0]:  # one line each time it goes away
+                    log.warning("broker_unreachable: %s", type(error).__name__)
                 self._cursor = ""
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, most)
@@ -238,8 +239,7 @@ class EngineClient:
                     continue
                 found = await self.broker.read_ledgers(cursors)
                 pause = BACK_OFF[0]
-            except (*UNREACHABLE, ResponseError) as error:
-                log.warning("broker_unreachable: ledgers, %s", type(error).__name__)
+            except (*UNREACHABLE, ResponseError):  # the feed's reader has said so
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, most)
                 continue

@@ -60,7 +60,7 @@ class BrokerLink:
         self._room.set()
         self._tokens = 0
         self._engines = 1
-        self._recheck = False
+        self._recheck = self._away = False
 
     # Called from the step thread
 
@@ -124,9 +124,11 @@ class BrokerLink:
             try:
                 await work()
                 pause = BACK_OFF[0]
+                self._away = False
             except UNREACHABLE as error:
-                log.warning("broker_unreachable: %s, %s", work.__name__.strip("_"), type(error).__name__)
-                self._recheck = True
+                if not self._away:  # one line for each time it goes away, not one for each task and try
+                    log.warning("broker_unreachable: %s", type(error).__name__)
+                self._away = self._recheck = True
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, most)
             except ResponseError as error:

@@ -17,11 +17,12 @@ from inference.serving.client import UNREACHABLE
 from inference.serving.messages import EngineStatus
 from playground.gateway import get_gateway
 from playground.sockets.base import FORBIDDEN, Socket
+from playground.sockets.protocol import MAX_FRAME_BYTES
 
 FRAME_INTERVAL = 0.05  # seconds: 20 frames a second at most
 STATUS_INTERVAL = 2.0
-HISTORY = 300  # records of each engine in a snapshot, as far as they fit
-RECORDS_BYTES = 512 * 1024  # of the records in a frame; Daphne drops a frame of more than 1 MiB
+HISTORY = 300  # records of each engine that a new viewer gets
+RECORDS_BYTES = MAX_FRAME_BYTES // 2  # of the records in a frame: the server can send no frame over MAX_FRAME_BYTES
 
 Record = dict[str, Any]
 
@@ -53,23 +54,26 @@ class SchedulerSocket(Socket):
             await asyncio.sleep(STATUS_INTERVAL)
 
     async def _send_snapshot(self, engines: Sequence[EngineStatus]) -> None:
+        """The snapshot; of a history that is too long for one frame, the rest in `iterations` frames."""
         client = get_gateway().client
-        described = []
+        described, later = [], []
         for engine in engines:
             try:
-                history = await client.newest_iterations(engine.name, HISTORY)
-                records = newest_within(history, RECORDS_BYTES // len(engines))
+                records = await client.newest_iterations(engine.name, HISTORY)
             except UNREACHABLE:
                 records = []
             self._note(engine.name, records)
-            described.append(describe(engine, records))
+            first, *rest = in_frames(records, RECORDS_BYTES // len(engines)) or [[]]
+            described.append({**describe(engine, records), "records": first})
+            later += [(engine.name, part) for part in rest]
         await self._send({"type": "snapshot", "engines": described})
+        for name, part in later:
+            await self._send_records(name, part)
 
     async def _watch_iterations(self) -> None:
         async for engine, records in get_gateway().client.watch_iterations():
-            new = newest_within(self._note(engine, records), RECORDS_BYTES)
-            if new:
-                await self._send({"type": "iterations", "engine": engine, "records": new})
+            for part in in_frames(self._note(engine, records), RECORDS_BYTES):
+                await self._send_records(engine, part)
             await asyncio.sleep(FRAME_INTERVAL)
 
     def _note(self, engine: str, records: Sequence[Record]) -> list[Record]:
@@ -80,23 +84,30 @@ class SchedulerSocket(Socket):
             self._last[engine] = (new[-1]["epoch"], new[-1]["n"])
         return new
 
+    async def _send_records(self, engine: str, records: Sequence[Record]) -> None:
+        await self._send({"type": "iterations", "engine": engine, "records": records})
+
     async def _send(self, frame: dict[str, Any]) -> None:
         await self.send_text(orjson.dumps(frame).decode())
 
 
-def newest_within(records: Sequence[Record], limit: int) -> list[Record]:
-    """The newest records whose JSON fits into `limit` bytes, oldest first; the newest one in any case."""
-    size, start = 0, len(records)
-    while start > 0:
-        size += len(orjson.dumps(records[start - 1]))
-        if size > limit and start < len(records):
-            break
-        start -= 1
-    return list(records[start:])
+def in_frames(records: Sequence[Record], limit: int) -> list[list[Record]]:
+    """`records` in order, in parts whose JSON is at most `limit` bytes; a larger record makes a part of its own."""
+    parts: list[list[Record]] = []
+    room = 0
+    for record in records:
+        size = len(orjson.dumps(record))
+        if size > room or not parts:
+            parts.append([])
+            room = limit
+        parts[-1].append(record)
+        room -= size
+    return parts
 
 
 def describe(engine: EngineStatus, records: Sequence[Record]) -> dict[str, Any]:
-    """An engine as a snapshot has it. Who runs and waits comes from its newest record, as far as that still holds."""
+    """An engine as a snapshot has it, but for its records. Who runs and waits comes from the newest record, as far as
+    that still holds."""
     newest = records[-1] if records and engine.busy else None
     gone = {item["request_id"] for item in newest["finished"]} | set(newest["preempted"]) if newest else set()
     return {
@@ -110,5 +121,4 @@ def describe(engine: EngineStatus, records: Sequence[Record]) -> dict[str, Any]:
         "running": [row for row in newest["rows"] if row["request_id"] not in gone] if newest else [],
         "waiting": newest["waiting"] if newest else [],
         "waiting_total": newest["waiting_total"] if newest else engine.waiting,
-        "records": list(records),
     }

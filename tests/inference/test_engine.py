@@ -1,269 +1,283 @@
-"""The engine's promises, one by one, with the toy model."""
+"""Engine: what each call promises."""
 
-from __future__ import annotations
+import math
+import time
+from typing import Any
 
 import pytest
-from support.toy import EOS, WIDTH, ToyModel, ToyTokenizer, alone, toy_engine
+import torch
+from support.toy import EOS, VOCAB, ToyModel, ToyTokenizer, toy_engine
 
-from inference import Engine, EngineConfig, SamplingParams
-from inference.config import ParameterError
-from inference.execution.sampler import Sampler
-from inference.scheduling.outputs import RequestFinish, TokenDelta
-from inference.scheduling.request import RequestRefused
+from inference.config import ParameterError, SamplingParams
+from inference.engine import Engine
+from inference.scheduling.blocks import PoolError
+from inference.scheduling.outputs import RequestFinish, StepOutput
+from inference.scheduling.request import FinishReason, RequestRefused
 
-LONG = SamplingParams(max_tokens=40, temperature=0.0, ignore_eos=True)
-PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
+GREEDY = SamplingParams(max_tokens=12, temperature=0.0, ignore_eos=True)
 
 
-def drain(engine: Engine) -> tuple[list[TokenDelta], dict[str, RequestFinish]]:
-    deltas: list[TokenDelta] = []
-    ends: dict[str, RequestFinish] = {}
+def run(engine: Engine) -> list[StepOutput]:
+    steps = []
     while engine.has_work:
-        output = engine.step()
+        steps.append(engine.step())
         engine.pool.check()
-        deltas += output.deltas
-        ends |= {end.request_id: end for end in output.finishes}
-    assert engine.pool.free_count == engine.pool.num_blocks
-    return deltas, ends
+    return steps
 
 
-def test_generate_keeps_the_order_and_takes_text_and_ids() -> None:
+def finishes(steps: list[StepOutput]) -> dict[str, RequestFinish]:
+    return {finish.request_id: finish for step in steps for finish in step.finishes}
+
+
+def ids_of(steps: list[StepOutput], request_id: str) -> list[int]:
+    ids = [i for step in steps for delta in step.deltas if delta.request_id == request_id for i in delta.token_ids]
+    return ids + finishes(steps)[request_id].token_ids
+
+
+def test_generate_gives_outputs_in_the_order_of_the_prompts() -> None:
+    prompts = ["abc", "zy", "hello"]
+    together = toy_engine().generate(prompts, GREEDY)
+    alone = [toy_engine().generate([prompt], GREEDY)[0] for prompt in prompts]
+    assert [o.token_ids for o in together] == [o.token_ids for o in alone]
+    for prompt, output in zip(prompts, together, strict=True):
+        assert output.text == ToyTokenizer().decode(output.token_ids)
+        assert (output.prompt_tokens, output.finish_reason) == (len(prompt), FinishReason.LENGTH)
+    assert len({tuple(o.token_ids) for o in together}) == 3
+
+
+def test_generate_takes_ids_and_parameters_for_each() -> None:
     engine = toy_engine()
-    prompts = ["abc", "a longer prompt that comes second", "z"]
-    outputs = engine.generate(prompts, LONG)
-    assert [o.token_ids for o in outputs] == [
-        alone(engine.tokenizer.encode_text(prompt), LONG).token_ids for prompt in prompts
-    ]
-    by_ids = engine.generate([engine.tokenizer.encode_text(p) for p in prompts], LONG)
-    assert [o.text for o in by_ids] == [o.text for o in outputs]
-
-
-def test_generate_with_params_of_each() -> None:
-    outputs = toy_engine().generate([PROMPT, PROMPT], [SamplingParams(max_tokens=n, temperature=0.0) for n in (2, 5)])
+    outputs = engine.generate([[5, 6], [7]], [SamplingParams(max_tokens=n, ignore_eos=True) for n in (2, 5)])
     assert [len(o.token_ids) for o in outputs] == [2, 5]
-    with pytest.raises(ParameterError, match="2 prompts and 1 parameters"):
-        toy_engine().generate([PROMPT, PROMPT], [LONG])
+    with pytest.raises(ParameterError, match="there are 1 prompts and 2 parameters"):
+        engine.generate(["a"], [GREEDY, GREEDY])
 
 
-def test_a_refused_prompt_leaves_nothing_behind() -> None:
+def test_generate_of_nothing_is_nothing() -> None:
+    assert toy_engine().generate([], GREEDY) == []
+
+
+def test_generate_with_one_that_can_never_run_runs_none() -> None:
     engine = toy_engine(kv_blocks=4)
     with pytest.raises(RequestRefused):
-        engine.generate([PROMPT, [1] * 600], LONG)
+        engine.generate(["ab", "c" * 100], GREEDY)
     assert not engine.has_work
     assert engine.pool.free_count == 4
+    assert engine.step() == StepOutput([], [], None)
 
 
-def test_fifty_prompts_that_are_too_long_leave_the_cache_empty() -> None:
-    engine = toy_engine(kv_blocks=10)
-    for _ in range(50):
-        with pytest.raises(RequestRefused, match="10"):
-            engine.add_request([1] * 200, LONG)
+def test_generate_wants_the_engine_for_itself() -> None:
+    engine = toy_engine()
+    engine.add_request("abc", GREEDY)
+    with pytest.raises(RuntimeError, match="requests under way"):
+        engine.generate(["a"], GREEDY)
+
+
+def test_generate_that_is_broken_off_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = toy_engine()
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._runner, "execute", lambda batch: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            engine.generate(["abc", "d"], GREEDY)
+    assert (engine.has_work, engine.pool.held_count) == (False, 0)
+    assert engine.generate(["abc"], GREEDY)[0].token_ids == toy_engine().generate(["abc"], GREEDY)[0].token_ids
+
+
+def test_a_step_without_work_has_no_record() -> None:
+    engine = toy_engine()
     assert not engine.has_work
-    assert engine.pool.free_count == 10
+    assert engine.step() == StepOutput([], [], None)
+    assert len(engine.ledger.records) == 0
 
 
-@pytest.mark.parametrize("token_id", [-1, WIDTH, 2**31, True, 1.5, "a"])
-def test_ids_outside_the_vocabulary_are_refused(token_id: object) -> None:
+def test_one_delta_a_token_then_the_finish() -> None:
     engine = toy_engine()
-    with pytest.raises(RequestRefused, match="token id|whole numbers") as refusal:
-        engine.add_request([1, token_id], LONG)  # type: ignore[list-item]
+    engine.add_request("abc", GREEDY, request_id="one")
+    steps = run(engine)
+    deltas = [delta for step in steps for delta in step.deltas]
+    assert [d.seq for d in deltas] == list(range(1, len(deltas) + 1))
+    finish = finishes(steps)["one"]
+    assert (finish.seq, finish.completion_tokens, finish.prompt_tokens) == (len(deltas) + 1, 12, 3)
+    assert ToyTokenizer().decode(ids_of(steps, "one")) == "".join(d.text for d in deltas)
+    assert (finish.finish_reason, finish.error_code) == (FinishReason.LENGTH, "")
+
+
+def test_eos_ends_an_answer_and_min_tokens_bars_it() -> None:
+    engine = toy_engine(ToyModel(eos_bonus=9.0))
+    short, long = engine.generate(
+        ["abc"] * 2, [SamplingParams(max_tokens=30, seed=1), SamplingParams(max_tokens=30, seed=1, min_tokens=9)]
+    )
+    assert short.token_ids.index(EOS) == len(short.token_ids) - 1 < 8
+    assert (short.finish_reason, long.finish_reason) == (FinishReason.STOP, FinishReason.STOP)
+    assert EOS not in long.token_ids[:9]
+    assert long.token_ids[-1] == EOS
+
+
+def test_stop_ids_and_stop_strings() -> None:
+    (whole,) = toy_engine().generate(["abc"], GREEDY)
+    stop_id = whole.token_ids[4]
+    (by_id,) = toy_engine().generate(
+        ["abc"], SamplingParams(max_tokens=12, temperature=0.0, ignore_eos=True, stop_token_ids=[stop_id])
+    )
+    end = whole.token_ids.index(stop_id) + 1
+    assert (by_id.token_ids, by_id.finish_reason) == (whole.token_ids[:end], FinishReason.STOP)
+    stop = whole.text[3:6]
+    (by_text,) = toy_engine().generate(
+        ["abc"], SamplingParams(max_tokens=12, temperature=0.0, ignore_eos=True, stop=stop)
+    )
+    assert by_text.text == whole.text[: whole.text.index(stop)]
+    assert by_text.finish_reason is FinishReason.STOP
+
+
+def test_a_seed_decides_and_without_one_answers_differ() -> None:
+    engine = toy_engine()
+    seeded = SamplingParams(max_tokens=12, temperature=2.0, seed=5)
+    unseeded = SamplingParams(max_tokens=12, temperature=2.0)
+    outputs = engine.generate(["abc"] * 8, [seeded, unseeded] * 4)
+    assert len({tuple(o.token_ids) for o in outputs[::2]}) == 1
+    assert len({tuple(o.token_ids) for o in outputs[1::2]}) == 4
+
+
+@pytest.mark.parametrize("wrong", [-1, VOCAB, 1 << 31, 1 << 80, True, 1.0, "a", None])
+@pytest.mark.parametrize("where", ["prompt", "output"])
+def test_ids_out_of_the_vocabulary_are_refused(wrong: Any, where: str) -> None:
+    engine = toy_engine()
+    ids = [5, wrong, 6]
+    with pytest.raises(RequestRefused) as refusal:
+        engine.add_request(ids) if where == "prompt" else engine.add_request("abc", output_ids=ids)
     assert refusal.value.code == "bad_params"
-    with pytest.raises(RequestRefused, match="stop_token_ids"):
-        engine.add_request([1], SamplingParams(stop_token_ids=(WIDTH,)))
+    assert not engine.has_work
 
 
-def test_the_same_id_twice_is_refused() -> None:
+def test_stop_ids_out_of_the_vocabulary_are_refused() -> None:
+    with pytest.raises(RequestRefused, match="stop_token_ids holds token id 48; this model's are 0 to 47") as refusal:
+        toy_engine().add_request("abc", SamplingParams(stop_token_ids=[VOCAB]))
+    assert refusal.value.code == "bad_params"
+
+
+def test_whole_numbers_of_other_types_are_ids() -> None:
+    tensor = torch.tensor([5, 6, 7])
     engine = toy_engine()
-    engine.add_request(PROMPT, LONG, request_id="a")
-    with pytest.raises(ParameterError, match="running already"):
-        engine.add_request(PROMPT, LONG, request_id="a")
+    outputs = engine.generate([tensor.numpy(), tensor.tolist()], GREEDY)
+    assert outputs[0].token_ids == outputs[1].token_ids
 
 
-def test_cancel_at_the_next_iteration_keeps_what_there_is() -> None:
+def test_an_empty_prompt_and_a_used_name_are_refused() -> None:
     engine = toy_engine()
-    request_id = engine.add_request(PROMPT, LONG)
-    neighbour = engine.add_request(PROMPT[::-1], LONG)
-    made = sum(len(d.token_ids) for _ in range(5) for d in engine.step().deltas if d.request_id == request_id)
-    assert engine.cancel(request_id)
-    assert not engine.cancel(request_id)
-    assert not engine.cancel("unknown")
-    output = engine.step()
-    [end] = [end for end in output.finishes if end.request_id == request_id]
-    assert end.finish_reason == "cancelled"
-    assert made <= end.completion_tokens <= 5
-    assert output.record is not None
-    assert [row.request_id for row in output.record.rows] == [neighbour]
-    deltas, _ = drain(engine)
-    assert all(d.request_id == neighbour for d in deltas)
+    with pytest.raises(RequestRefused, match="the prompt is empty"):
+        engine.add_request("")
+    engine.add_request("abc", GREEDY, request_id="name")
+    with pytest.raises(RequestRefused, match="waits or runs already") as refusal:
+        engine.add_request("abc", GREEDY, request_id="name")
+    assert refusal.value.code == "conflict"
 
 
-def test_cancelled_in_the_middle_of_a_long_prompt() -> None:
-    model = ToyModel(max_model_len=1 << 14)
-    engine = toy_engine(model, kv_blocks=600, max_num_batched_tokens=256)
-    request_id = engine.add_request([1] * 8000, LONG)
-    engine.step()
-    engine.step()
-    engine.cancel(request_id)
-    drain(engine)
-    assert model.forward_rows == [256, 256]
-
-
-def test_cancelled_while_waiting_it_never_runs() -> None:
-    engine = toy_engine(max_num_seqs=1)
-    first = engine.add_request(PROMPT, LONG)
-    second = engine.add_request(PROMPT, LONG)
-    engine.step()
-    engine.cancel(second)
-    deltas, ends = drain(engine)
-    assert {d.request_id for d in deltas} == {first}
-    assert ends[second].completion_tokens == 0
-    assert ends[second].started_at == 0.0
-    assert ends[first].completion_tokens == 40
-
-
-def test_an_idle_step_does_nothing() -> None:
-    output = toy_engine().step()
-    assert (output.deltas, output.finishes, output.record) == ([], [], None)
-
-
-@pytest.mark.parametrize("tokens_before", [0, 1, 5, 39, 40])
-def test_resumed_it_goes_on_where_it_was(tokens_before: int) -> None:
-    whole = toy_engine()
-    whole.add_request(PROMPT, LONG, request_id="a")
-    all_deltas, all_ends = drain(whole)
-    ids = [i for d in all_deltas for i in d.token_ids] + all_ends["a"].token_ids
+def test_cancel_between_iterations() -> None:
     engine = toy_engine()
-    engine.add_request(PROMPT, LONG, request_id="a", output_ids=ids[:tokens_before])
-    deltas, ends = drain(engine)
-    assert deltas == all_deltas[len(all_deltas) - len(deltas) :]
-    assert (ends["a"].seq, ends["a"].finish_reason) == (all_ends["a"].seq, "length")
-    assert ends["a"].completion_tokens == 40
+    (whole,) = toy_engine().generate(["abc"], GREEDY)
+    engine.add_request("abc", GREEDY, request_id="one")
+    steps = [engine.step() for _ in range(5)]
+    assert engine.cancel("one")
+    assert not engine.cancel("one")
+    assert engine.pool.held_count == 0
+    steps += run(engine)
+    finish = finishes(steps)["one"]
+    assert (finish.finish_reason, finish.completion_tokens) == (FinishReason.CANCELLED, 5)
+    assert ids_of(steps, "one") == whole.token_ids[:5]
+    assert [f.reason for f in steps[-1].record.finished] == ["cancelled"]
+    assert (steps[-1].record.rows, steps[-1].record.kv.free) == ((), 64)
 
 
-def test_a_stop_string_is_never_shown() -> None:
-    text = alone(PROMPT, LONG).text
-    stop = text[10:14]
-    output = alone(PROMPT, SamplingParams(max_tokens=40, temperature=0.0, ignore_eos=True, stop=(stop,)))
-    assert output.text == text[: text.index(stop)]
-    assert output.finish_reason == "stop"
-    assert len(output.token_ids) < 40
+def test_cancel_of_an_unknown_request_says_so() -> None:
+    assert not toy_engine().cancel("nobody")
 
 
-def test_eos_ends_an_answer_unless_ignored_or_too_early() -> None:
-    params = {"max_tokens": 400, "temperature": 0.0}
-    ended = alone([5], SamplingParams(**params))
-    assert ended.finish_reason == "stop"
-    assert ended.token_ids.index(EOS) == len(ended.token_ids) - 1
-    ignored = alone([5], SamplingParams(**params, ignore_eos=True))
-    assert (len(ignored.token_ids), ignored.finish_reason) == (400, "length")
-    later = alone([5], SamplingParams(**params, min_tokens=len(ended.token_ids) + 3))
-    assert len(later.token_ids) > len(ended.token_ids) + 2
-
-
-def test_stop_token_ids() -> None:
-    ids = alone(PROMPT, LONG).token_ids
-    output = alone(PROMPT, SamplingParams(max_tokens=40, temperature=0.0, ignore_eos=True, stop_token_ids=(ids[7],)))
-    assert output.token_ids == ids[: ids.index(ids[7]) + 1]
-    assert output.finish_reason == "stop"
-
-
-def test_a_row_of_nan_fails_alone() -> None:
-    model = ToyModel()
-    model.poisoned = {60}
-    engine = toy_engine(model)
-    sick = engine.add_request([60, 1], LONG)
-    well = [engine.add_request([n, 2, 3], SamplingParams(max_tokens=4, temperature=0.0)) for n in range(1, 7)]
-    _, ends = drain(engine)
-    assert (ends[sick].finish_reason, ends[sick].error_code) == ("error", "numerical_error")
-    assert ends[sick].error_message
-    for n, request_id in enumerate(well, 1):
-        expected = alone([n, 2, 3], SamplingParams(max_tokens=4, temperature=0.0))
-        assert ends[request_id].finish_reason == expected.finish_reason
-
-
-def test_sampling_that_raises_fails_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    sample = Sampler.sample
-
-    def fragile(self: Sampler, logits: object, rows: list) -> list[int]:
-        if any(row.seed == 13 for row in rows):
-            raise RuntimeError("bad row")
-        return sample(self, logits, rows)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Sampler, "sample", fragile)
+def test_a_request_goes_on_from_any_token() -> None:
+    params = SamplingParams(max_tokens=14, temperature=1.5, seed=7, stop="xyz")
     engine = toy_engine()
-    sick = engine.add_request(PROMPT, SamplingParams(max_tokens=4, seed=13))
-    well = engine.add_request(PROMPT, SamplingParams(max_tokens=4, seed=14, ignore_eos=True))
-    _, ends = drain(engine)
-    assert (ends[sick].finish_reason, ends[sick].error_code) == ("error", "internal")
-    assert (ends[well].finish_reason, ends[well].completion_tokens) == ("length", 4)
+    engine.add_request("abc", params, request_id="r")
+    steps = run(engine)
+    ids, end = ids_of(steps, "r"), finishes(steps)["r"]
+    deltas = [delta for step in steps for delta in step.deltas]
+    sent = 0
+    for delta in deltas:
+        sent += len(delta.token_ids)
+        engine.add_request("abc", params, request_id="r", output_ids=ids[:sent])
+        again = run(engine)
+        assert [d for step in again for d in step.deltas] == deltas[delta.seq :]
+        finish = finishes(again)["r"]
+        assert (finish.seq, finish.token_ids, finish.finish_reason) == (end.seq, end.token_ids, end.finish_reason)
+        assert finish.completion_tokens == len(ids)
 
 
-def test_detokenising_that_raises_fails_one_request() -> None:
-    class Broken(dict):
-        byte_level = True
-        special_ids = frozenset[int]()
-
-        def __getitem__(self, token_id: int) -> bytes:
-            if token_id == bad:
-                raise KeyError(token_id)
-            return b"a"
-
-    bad = alone(PROMPT, LONG).token_ids[3]
-    tokenizer = ToyTokenizer()
-    tokenizer.pieces = Broken()  # type: ignore[assignment]
-    engine = Engine.from_parts(EngineConfig(kv_blocks=64), ToyModel(), tokenizer)
-    engine.add_request(PROMPT, LONG, request_id="a")
-    _, ends = drain(engine)
-    assert (ends["a"].finish_reason, ends["a"].error_code) == ("error", "internal")
-
-
-def test_seeded_twenty_times_among_unseeded_neighbours() -> None:
-    params = SamplingParams(max_tokens=12, temperature=1.0, seed=42, ignore_eos=True)
+def test_a_request_whose_end_was_not_told_ends_at_once() -> None:
     engine = toy_engine()
-    answers = set()
-    for i in range(20):
-        prompts = [[n + 1] * (i % 5 + 1) for n in range(i % 6)]
-        outputs = engine.generate([*prompts, PROMPT], [SamplingParams(max_tokens=9)] * len(prompts) + [params])
-        answers.add(tuple(outputs[-1].token_ids))
-    assert len(answers) == 1
+    (whole,) = engine.generate(["abc"], GREEDY)
+    engine.add_request("abc", GREEDY, request_id="r", output_ids=whole.token_ids)
+    assert engine.has_work
+    step = engine.step()
+    assert (step.record.rows, step.deltas) == ((), [])
+    assert step.finishes[0].finish_reason is FinishReason.LENGTH
+    assert step.finishes[0].receipt["queue"] == step.finishes[0].receipt["total"]
+    assert not engine.has_work
 
 
-def test_the_record_of_an_iteration() -> None:
-    engine = toy_engine(max_num_seqs=1, max_num_batched_tokens=6)
-    engine.add_request(PROMPT, SamplingParams(max_tokens=2, temperature=0.0, ignore_eos=True), request_id="a")
-    engine.add_request(PROMPT, LONG, request_id="b")
-    records = [engine.step().record for _ in range(3)]
-    assert [r.n for r in records if r] == [1, 2, 3]
-    rows = [(row.kind, row.tokens, row.context, row.seat) for r in records if r for row in r.rows]
-    assert rows == [("prefill", 6, 6, 0), ("prefill", 2, 8, 0), ("decode", 1, 9, 0)]
-    first, _, last = records
-    assert first is not None
-    assert last is not None
-    assert (first.budget.used, first.budget.limit, first.kv.used, first.seats) == (6, 6, 1, 1)
-    assert [(w.request_id, w.reason) for w in first.waiting] == [("b", "no_seat")]
-    assert first.waiting_total == 1
-    assert [(f.request_id, f.reason, f.seat) for f in last.finished] == [("a", "length", 0)]
-    assert min(first.schedule, first.forward, first.sample, first.commit) >= 0
-    assert engine.ledger.newest(2) == records[1:]
+def test_records_tell_the_iteration() -> None:
+    engine = toy_engine(max_num_seqs=2, max_num_batched_tokens=8)
+    engine.epoch = 17
+    for name, prompt in zip("abc", (3, 12, 2), strict=True):
+        engine.add_request([5] * prompt, SamplingParams(max_tokens=3, ignore_eos=True), request_id=name)
+    records = [step.record for step in run(engine)]
+    rows = [[(r.request_id, r.seat, r.kind, r.tokens, r.context, r.blocks) for r in one.rows] for one in records]
+    assert rows[:3] == [
+        [("a", 0, "prefill", 3, 3, 1), ("b", 1, "prefill", 5, 5, 2)],
+        [("a", 0, "decode", 1, 4, 1), ("b", 1, "prefill", 7, 12, 3)],
+        [("a", 0, "decode", 1, 5, 2), ("b", 1, "decode", 1, 13, 4)],
+    ]
+    assert rows[3] == [("b", 1, "decode", 1, 14, 4), ("c", 0, "prefill", 2, 2, 1)]
+    assert [(w.request_id, w.reason, w.detail) for w in records[0].waiting] == [("c", "no_seat", "seats 2 of 2")]
+    assert [one.waiting_total for one in records[:4]] == [1, 1, 1, 0]
+    assert [(f.request_id, f.reason, f.seat) for f in records[2].finished] == [("a", "length", 0)]
+    assert [one.n for one in records] == list(range(1, len(records) + 1))
+    assert {(one.epoch, one.policy, one.seats) for one in records} == {(17, "continuous", 2)}
+    assert [(one.budget.used, one.budget.limit) for one in records[:2]] == [(8, 8), (8, 8)]
+    for one in records:
+        assert one.kv.free + one.kv.cached + one.kv.used == one.kv.total == 64
+        assert min(one.schedule, one.forward, one.sample, one.commit) > 0
+    assert list(engine.ledger.records) == records
+
+
+def test_a_prompt_of_one_token_is_a_prefill() -> None:
+    engine = toy_engine()
+    engine.add_request([5], GREEDY)
+    assert [engine.step().record.rows[0].kind for _ in range(3)] == ["prefill", "decode", "decode"]
 
 
 def test_the_receipt_adds_up() -> None:
     engine = toy_engine(max_num_seqs=1)
-    engine.add_request(PROMPT, LONG, request_id="a")
-    engine.add_request(PROMPT, LONG, request_id="b")
-    _, ends = drain(engine)
-    for end in ends.values():
-        receipt = dict(end.receipt)
-        total = receipt.pop("total")
-        assert set(receipt) == {"queue", "prefill", "decode"}
-        assert sum(receipt.values()) == pytest.approx(total, rel=1e-9)
-    assert ends["b"].receipt["queue"] > ends["a"].receipt["total"] / 2
+    before, clock = time.time(), time.perf_counter()
+    for _ in range(3):
+        engine.add_request("abc", GREEDY)
+    engine.add_request("abc", GREEDY, request_id="leaves")
+    steps = [engine.step()]
+    engine.cancel("leaves")
+    steps += run(engine)
+    elapsed = (time.perf_counter() - clock) * 1000
+    for finish in finishes(steps).values():
+        receipt = finish.receipt
+        assert math.isclose(receipt["queue"] + receipt["prefill"] + receipt["decode"], receipt["total"], abs_tol=1e-6)
+        assert min(receipt.values()) >= 0
+        assert receipt["total"] <= elapsed
+        if finish.request_id == "leaves":
+            assert (finish.started_at, finish.first_token_at, receipt["prefill"]) == (0, 0, 0)
+        else:
+            assert before <= finish.started_at <= finish.first_token_at <= finish.finished_at <= time.time()
+    first, *others = (f.receipt["queue"] for f in finishes(steps).values() if f.request_id != "leaves")
+    assert first < min(others)
 
 
-def test_a_pool_from_memory() -> None:
-    config = EngineConfig(kv_memory=64 * 1024, block_size=16, max_num_seqs=2)
-    assert Engine.from_parts(config, ToyModel(), ToyTokenizer()).pool.num_blocks == 64 * 1024 // (8 * 16)
-    roomy = EngineConfig(kv_memory=1 << 30, block_size=16, max_num_seqs=2)
-    assert Engine.from_parts(roomy, ToyModel(1024), ToyTokenizer()).pool.num_blocks == 2 * 1024 // 16
-    with pytest.raises(ParameterError, match="takes 2048"):
-        Engine.from_parts(EngineConfig(kv_memory=1024, block_size=256), ToyModel(), ToyTokenizer())
+def test_a_leaked_block_stops_the_engine() -> None:
+    engine = toy_engine()
+    engine.pool.allocate(1)
+    with pytest.raises(PoolError, match="1 blocks are held, and no request is there"):
+        engine.generate(["abc"], GREEDY)

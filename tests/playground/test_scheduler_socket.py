@@ -80,10 +80,23 @@ async def test_other_messages_get_an_error_and_the_socket_lives(text: str, staff
     await viewer.disconnect()
 
 
-def test_a_frame_takes_the_newest_records_that_fit() -> None:
+def test_records_are_put_into_frames_that_can_be_sent() -> None:
     records = [record(n) for n in range(1, 10)]
     size = len(orjson.dumps(records[0]))
-    assert scheduler.newest_within(records, 3 * size + 1) == records[-3:]
-    assert scheduler.newest_within(records, 100 * size) == records
-    assert scheduler.newest_within(records, 1) == records[-1:]  # what just happened is told in any case
-    assert scheduler.newest_within([], 1) == []
+    assert scheduler.in_frames(records, 4 * size) == [records[:4], records[4:8], records[8:]]
+    assert scheduler.in_frames(records, 100 * size) == [records]
+    assert scheduler.in_frames(records[:2], 1) == [records[:1], records[1:2]]
+    assert scheduler.in_frames([], 1) == []
+
+
+async def test_a_long_history_comes_in_several_frames(
+    staff: User, gateway: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "RECORDS_BYTES", 2 * len(orjson.dumps(record(1))))
+    gateway.client.statuses, gateway.client.history = [status()], [record(n) for n in range(1, 6)]
+    viewer = await Browser.of(staff, "/ws/scheduler/")
+    snapshot = await viewer.hear()
+    assert [item["n"] for item in snapshot["engines"][0]["records"]] == [1, 2]
+    assert [item["n"] for item in (await viewer.hear())["records"]] == [3, 4]
+    assert [item["n"] for item in (await viewer.hear())["records"]] == [5]
+    await viewer.disconnect()

@@ -6,7 +6,7 @@ whose arrays disagree is refused. Logits are spread widely, so greedy and sample
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,7 +39,7 @@ class ToyCache(KVCache):
 
 
 class ToyModel:
-    """Answers to `Model`. `broken` ids give NaN logits right after they were fed."""
+    """Answers to `Model`. `breaks` says for which sequences of ids the logits are NaN. `batches` are those it was given."""
 
     vocab_size = VOCAB
     eos_token_ids = frozenset({EOS})
@@ -47,7 +47,7 @@ class ToyModel:
     def __init__(self, max_model_len: int = 4096, seed: int = 0, eos_bonus: float = 0.0) -> None:
         self.max_model_len = max_model_len
         self.batches: list[Batch] = []
-        self.broken: Collection[int] = ()
+        self.breaks: Callable[[list[int]], bool] = lambda ids: False
         generator = np.random.default_rng(seed)
         self._logits = generator.normal(scale=3.0, size=(1021, VOCAB)).astype(np.float32)
         self._logits[:, EOS] += eos_bonus
@@ -72,7 +72,7 @@ class ToyModel:
             table = batch.block_tables[row, : -(-length // cache.block_size)]
             ids = cache.tokens[table].reshape(-1)[:length]
             digest = int(((ids.astype(np.uint64) + np.uint64(7)) * self._powers[:length]).sum() >> np.uint64(17))
-            logits[i] = np.nan if ids[-1] in self.broken else self._logits[digest % len(self._logits)]
+            logits[i] = np.nan if self.breaks(ids.tolist()) else self._logits[digest % len(self._logits)]
         return torch.from_numpy(logits)
 
 

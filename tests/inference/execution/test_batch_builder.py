@@ -43,7 +43,7 @@ def test_a_seat_that_changes_hands_shows_nothing_of_its_last_holder() -> None:
 
 def test_a_request_that_comes_back_to_its_seat_brings_its_new_blocks() -> None:
     builder = BatchBuilder(1, 4)
-    one = request(0, [3, 4], [5] * 8, [6])
+    one = request(0, [3, 4], [5] * 8, [6, 6])
     builder.build([ScheduledRow(one, 0, 8, True)])
     one.block_table = [7, 8, 9]
     batch = builder.build([ScheduledRow(one, 0, 9, True)])

@@ -1,0 +1,92 @@
+"""The default model through the whole engine against transformers, greedy, on real questions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from parity.conftest import COUNT, GREEDY, TOKENS, engine_of, generated, predictions, without_end
+from transformers import PreTrainedModel
+
+from inference.engine import Engine
+from inference.execution.models.loader import LoadedModel
+
+ALONE = range(0, COUNT, 5)  # one at a time takes a second each; test_each_alone does all
+WITH_GENERATE = (0, 17, 34)
+Answers = list[list[int]]
+
+
+def answers(engine: Engine, prompts: list[list[int]]) -> Answers:
+    return [without_end(output.token_ids) for output in engine.generate(prompts, GREEDY)]
+
+
+@pytest.fixture(scope="module")
+def together(ours: LoadedModel, prompts: list[list[int]]) -> Answers:
+    """All answers from one engine whose pool holds a quarter of them."""
+    engine = engine_of(ours, kv_blocks=100, max_num_seqs=COUNT)
+    result = answers(engine, prompts)
+    assert sum(len(record.preempted) for record in engine.ledger.records) > 0
+    assert max(len(record.rows) for record in engine.ledger.records) > 5
+    return result
+
+
+def test_all_together_equal_transformers(together: Answers, prompts: list[list[int]], peer: PreTrainedModel) -> None:
+    assert len(together) == COUNT
+    for prompt, ids in zip(prompts, together, strict=True):
+        best = predictions(peer, prompt, ids).argmax(-1).tolist()
+        assert ids == best[: len(ids)]
+        assert len(ids) == TOKENS or best[len(ids)] == 2
+
+
+def test_some_equal_generate(together: Answers, prompts: list[list[int]], peer: PreTrainedModel) -> None:
+    """`generate` itself, so that the shortcut of `predictions` is not taken on trust."""
+    for i in WITH_GENERATE:
+        assert together[i] == generated(peer, prompts[i])
+
+
+def test_some_alone_equal_all_together(together: Answers, prompts: list[list[int]], ours: LoadedModel) -> None:
+    engine = engine_of(ours, kv_blocks=100)
+    for i in ALONE:
+        assert answers(engine, [prompts[i]]) == [together[i]]
+
+
+@pytest.mark.slow
+def test_each_alone_equals_generate(ours: LoadedModel, prompts: list[list[int]], peer: PreTrainedModel) -> None:
+    engine = engine_of(ours, kv_blocks=100)
+    for prompt in prompts:
+        assert answers(engine, [prompt]) == [generated(peer, prompt)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("block_size", "budget"), [(1, 64), (4, 77), (16, 512)])
+def test_block_sizes_and_chunks(
+    block_size: int, budget: int, together: Answers, prompts: list[list[int]], ours: LoadedModel
+) -> None:
+    few = slice(0, 12)
+    engine = engine_of(ours, block_size=block_size, kv_blocks=900 // block_size, max_num_batched_tokens=budget)
+    assert answers(engine, prompts[few]) == together[few]
+    assert sum(len(record.preempted) for record in engine.ledger.records) > 0
+
+
+def test_bfloat16_differs_only_where_tokens_are_nearly_equal(
+    ours_bfloat16: LoadedModel,
+    prompts: list[list[int]],
+    peer: PreTrainedModel,
+    record_property: pytest.RecordProperty,
+) -> None:
+    """Where an answer first leaves the float32 one, our token is among transformers' best five and within 0.125 nats
+    of its best. After that the two answers are about different texts."""
+    engine = engine_of(ours_bfloat16, max_num_seqs=COUNT)
+    gaps = []
+    for prompt, ids in zip(prompts, answers(engine, prompts), strict=True):
+        logits = predictions(peer, prompt, ids)
+        wanted = [*ids, 2][:TOKENS]
+        differs = (logits.argmax(-1)[: len(wanted)] != torch.tensor(wanted)).nonzero().flatten().tolist()
+        if differs:
+            nats, token = logits[differs[0]].log_softmax(-1), wanted[differs[0]]
+            assert token in nats.topk(5).indices
+            gaps.append(float(nats.max() - nats[token]))
+    print(
+        f"\nbfloat16: {len(gaps)} of {COUNT} answers leave float32's, at tokens at most {max(gaps, default=0):.3f} nats apart"
+    )
+    record_property("bfloat16_differences", len(gaps))
+    assert max(gaps, default=0.0) <= 0.125
