@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # two runs beside each other must not spin against each other
 # Kernels run in Triton's interpreter; Triton reads this once, when it is imported.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 _folder = tempfile.mkdtemp(prefix="batchscope-tests-")

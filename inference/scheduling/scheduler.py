@@ -2,8 +2,8 @@
 
 Knows: requests, seats, the token budget, the block pool. Must not know: torch, text, the clock.
 
-Order: first come, first served; nobody is skipped. Running requests come first, oldest first, each sure of one token
-of the budget, so no decode waits for a prefill; long prompts are computed in chunks beside them (Sarathi, OSDI 2024).
+Order: first come, first served; nobody is skipped. Running requests come first, oldest first, and each goes on in every
+iteration; long prompts are computed in chunks beside the decodes (Sarathi, OSDI 2024), so none waits for a prefill.
 When blocks run out, the running request that arrived last is preempted: it loses its blocks and waits at the head of
 the queue to be computed again (vLLM's recomputation). The oldest one can therefore always go on: alone it fits, since
 what can never fit is refused at the door. So every iteration brings the oldest nearer to its end, and all of them end.
@@ -126,20 +126,21 @@ class Scheduler:
         return (Waiting(head, str(reason), detail), *self._behind)
 
     def _continue_running(self, plan: Schedule) -> None:
-        """Give every running request its tokens, oldest first, and preempt from the other end where blocks run out."""
-        unserved = len(self.running)
+        """Give every running request its tokens, oldest first, and preempt from the other end where blocks run out.
+
+        There is budget for all: what one takes never grows, except for the newest one's share, and nobody joined
+        unless something was left.
+        """
         for request in list(self.running.values()):
             if request.state is not RequestState.RUNNING:
                 break  # preempted for one of those before it, and so are all after it
-            unserved -= 1
-            count = self._tokens_now(request, self.max_num_batched_tokens - plan.num_tokens - unserved)
+            count = self._tokens_now(request, plan)
             while not self._grow(request, count):
                 victim = next(reversed(self.running.values()))
                 self.preempt(victim)
                 plan.preempted.append(victim)
                 if victim is request:
                     break
-                unserved -= 1
             else:
                 self._put(request, count, plan)
 
@@ -161,7 +162,7 @@ class Scheduler:
         request.state = RequestState.RUNNING
         request.seat = heapq.heappop(self._free_seats)
         self.running[request.request_id] = request
-        count = self._tokens_now(request, self.max_num_batched_tokens - plan.num_tokens)
+        count = self._tokens_now(request, plan)
         if not self._grow(request, count):
             raise PoolError(f"request {request.request_id} was admitted, and its blocks are not there")
         self._put(request, count, plan)
@@ -172,8 +173,9 @@ class Scheduler:
         plan.num_tokens += count
         plan.promised += max(0, self._will_need(request) - len(request.block_table))
 
-    def _tokens_now(self, request: Request, budget: int) -> int:
-        return min(request.num_tokens - request.num_computed_tokens, self._chunk, budget)
+    def _tokens_now(self, request: Request, plan: Schedule) -> int:
+        left = self.max_num_batched_tokens - plan.num_tokens
+        return min(request.num_tokens - request.num_computed_tokens, self._chunk, left)
 
     def _will_need(self, request: Request) -> int:
         """Blocks for all it has to compute now and one to grow into, but never more than it can come to need.

@@ -4,7 +4,7 @@ import random
 from functools import partial
 
 import pytest
-from support.carrying import check_jobs, random_jobs, run_alone, run_jobs, tight_settings
+from support.carrying import Job, check_jobs, random_jobs, run_alone, run_jobs, tight_settings
 from support.toy import VOCAB, ToyModel, toy_engine
 
 from inference.engine import Engine
@@ -13,9 +13,9 @@ CHUNKS = {"1": lambda size: 1, "7": lambda size: 7, "block-1": lambda size: max(
           "block": lambda size: size, "block+1": lambda size: size + 1, "whole": lambda size: None}  # fmt: skip
 
 
-def jobs_of(seed: int, count: int) -> tuple[random.Random, list]:
+def jobs_of(seed: int, count: int, longest: int = 50) -> tuple[random.Random, list[Job]]:
     draw = random.Random(seed)
-    return draw, random_jobs(draw, range(1, VOCAB), count, longest=50, stop=("qj", "dd", "é"))
+    return draw, random_jobs(draw, range(1, VOCAB), count, longest, stop=("qj", "dd", "é"))
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
@@ -23,8 +23,8 @@ def jobs_of(seed: int, count: int) -> tuple[random.Random, list]:
 def test_answers_do_not_depend_on_the_company(block_size: int, chunk: str) -> None:
     preemptions = 0
     for seed in range(4):
-        draw, jobs = jobs_of(seed, 16)
-        make = partial(toy_engine, ToyModel(seed=seed, eos_bonus=1.0))
+        draw, jobs = jobs_of(seed, 16, longest=40 + 8 * block_size)
+        make = partial(toy_engine, ToyModel(seed=seed, eos_bonus=-1.0))
         engine = make(**tight_settings(draw, jobs, block_size, CHUNKS[chunk](block_size)))
         preemptions += run_jobs(engine, jobs)
         check_jobs(engine, jobs, run_alone(make, jobs))

@@ -123,5 +123,3 @@ def tight_settings(draw: random.Random, jobs: list[Job], block_size: int, chunk:
 def _text(tokenizer: Any, ids: list[int], params: SamplingParams) -> str:
     detokenizer = IncrementalDetokenizer(tokenizer, params.stop)
     return "".join(map(detokenizer.push, ids)) + detokenizer.finish()
-
-

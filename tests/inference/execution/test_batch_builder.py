@@ -27,7 +27,9 @@ def test_arrays_of_a_chunk_a_decode_and_a_recomputation() -> None:
     assert batch.logits_rows.tolist() == [0, 9]
     arrays = [batch.token_ids, batch.positions, batch.slots, batch.logits_rows]
     assert {array.dtype for array in arrays} == {np.dtype(np.int64)}
-    assert {array.dtype for array in (batch.block_tables, batch.query_starts, batch.context_lens)} == {np.dtype(np.int32)}
+    assert {array.dtype for array in (batch.block_tables, batch.query_starts, batch.context_lens)} == {
+        np.dtype(np.int32)
+    }
 
 
 def test_a_seat_that_changes_hands_shows_nothing_of_its_last_holder() -> None:

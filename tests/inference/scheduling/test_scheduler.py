@@ -133,7 +133,10 @@ def test_nobody_is_admitted_into_blocks_that_running_requests_will_need() -> Non
         plan = iterate(one)
     assert not plan.preempted
     reasons = one.waiting_reasons(plan)
-    assert (reasons[0].reason, reasons[0].detail) == ("no_kv", "needs 2 blocks, 2 free, 2 of them kept for those running")
+    assert (reasons[0].reason, reasons[0].detail) == (
+        "no_kv",
+        "needs 2 blocks, 2 free, 2 of them kept for those running",
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The scheduler under any sequence of arrivals, iterations and departures."""
 
-from hypothesis import settings, strategies as st
+from hypothesis import settings
+from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from inference.config import SamplingParams
