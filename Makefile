@@ -34,7 +34,7 @@ PIP := $(BIN)/pip install --disable-pip-version-check --no-input
 # A line a package is progress enough; errors go past the filter on stderr.
 PIP_PROGRESS := | { grep -E --line-buffered '^(Collecting|Installing)' || true; }
 
-.PHONY: help run test test-fast test-slow lint fix bench setup setup-test clean
+.PHONY: help run test test-fast test-slow lint fix bench pictures setup setup-test clean
 
 help:
 	@echo "make run        set up, start, print a login link (BATCHSCOPE_PORT, BATCHSCOPE_DATA_DIR are honoured)"
@@ -68,6 +68,9 @@ fix: setup-test
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 	@PYTHONPATH=. $(BIN)/python tests/support/settings_table.py
+
+pictures: setup-test
+	@PYTHONPATH=.:tests $(BIN)/python tests/support/pictures.py
 
 bench: setup
 	@$(BIN)/python -m bench.burst

@@ -8,7 +8,6 @@ end: nothing is continued in doubt.
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,8 @@ from inference.execution.cache import num_kv_blocks
 from inference.execution.isolated_sampler import FAILED, IsolatedSampler
 from inference.execution.models.protocol import Model
 from inference.execution.runner import ModelRunner
-from inference.execution.sampler import NUMERICAL_ERROR, Sampler, SampleRow
+from inference.execution.sampler import NUMERICAL_ERROR, Sampler
+from inference.live import LiveRequest
 from inference.scheduling.blocks import BlockPool, PoolError
 from inference.scheduling.ledger import Budget, Finished, IterationRecord, KVUse, Ledger, Row
 from inference.scheduling.outputs import Output, RequestFinish, StepOutput, TokenDelta
@@ -33,22 +33,7 @@ from inference.scheduling.request import FinishReason, Request, RequestRefused
 from inference.scheduling.scheduler import Scheduler
 from inference.scheduling.token_ids import checked_ids
 
-log = logging.getLogger("batchscope.engine")
-
-_ERRORS = {
-    "numerical_error": "the model computed something that is not a number for this request",
-    "internal": "this request failed in the engine; the others go on",
-}
 _CODES = {NUMERICAL_ERROR: "numerical_error", FAILED: "internal"}
-
-
-@dataclass(slots=True)
-class _Live:
-    """A request that waits or runs: the scheduler's part, the text's part, its times."""
-
-    request: Request
-    answer: Answer
-    times: RequestTimes
 
 
 @dataclass(slots=True)
@@ -114,7 +99,7 @@ class Engine:
         self._runner = ModelRunner(model, model.new_cache(self.pool.num_blocks, config.block_size))
         self._builder = BatchBuilder(config.max_num_seqs, config.block_size)
         self._sampler = IsolatedSampler(Sampler())
-        self._live: dict[str, _Live] = {}
+        self._live: dict[str, LiveRequest] = {}
         self._pending = _Outcome()  # what ended between two steps
         self._n = 0
 
@@ -146,10 +131,9 @@ class Engine:
         answer = Answer(request_id, self.tokenizer, params, self._eos_token_ids)
         answer.replay(checked_ids("the answer so far", output_ids, self._vocab_size))
         seed = secrets.randbits(63) if params.seed is None else params.seed
-        # The answer's ids are the request's: one list, and the answer alone appends to it.
         request = Request(request_id, prompt_ids, params, seed, user, output_ids=answer.ids)
         self.scheduler.add(request)
-        live = self._live[request_id] = _Live(request, answer, RequestTimes(_now()))
+        live = self._live[request_id] = LiveRequest(request, answer, RequestTimes(_now()))
         if answer.reason is not None:  # it had come to its end, and only word of that was lost
             self._end(live, self._pending)
         return request_id
@@ -222,22 +206,20 @@ class Engine:
         logits = self._runner.execute(batch)
         phases.end("forward")
         sampling = [one for one, row in zip(live, plan.rows, strict=True) if row.samples]
-        tokens = self._sampler.sample(logits, [_sample_row(one) for one in sampling])
+        tokens = self._sampler.sample(logits, [one.sample_row() for one in sampling])
         phases.end("sample")
         self.scheduler.commit(plan)
         now, wall = _now(), time.time()
         for one, token_id in zip(sampling, tokens, strict=True):
             self._take(one, token_id, outcome, now, wall)
 
-    def _take(self, live: _Live, token_id: int, outcome: _Outcome, now: float, wall: float) -> None:
+    def _take(self, live: LiveRequest, token_id: int, outcome: _Outcome, now: float, wall: float) -> None:
         """The next token of a request, or word that there is none."""
         if token_id < 0:
             self._fail(live, _CODES[token_id], outcome)
             return
-        try:
-            delta = live.answer.push(token_id)
-        except Exception:
-            log.exception("detokenising_failed: one request fails")
+        delta, is_text = live.push(token_id)
+        if not is_text:
             self._fail(live, "internal", outcome)
             return
         live.times.token(now, wall)
@@ -246,44 +228,25 @@ class Engine:
         if live.answer.reason is not None:
             self._end(live, outcome)
 
-    def _fail(self, live: _Live, code: str, outcome: _Outcome) -> None:
+    def _fail(self, live: LiveRequest, code: str, outcome: _Outcome) -> None:
         if code == "numerical_error":
             self._runner.zero(live.request.block_table)
         self._cut(live, FinishReason.ERROR, outcome, code)
 
-    def _cut(self, live: _Live, reason: FinishReason, outcome: _Outcome, code: str = "") -> None:
-        try:
-            delta = live.answer.cut(reason)
-        except Exception:
-            log.exception("detokenising_failed: the last text of one request is lost")
-        else:
-            outcome.deltas += [delta] if delta is not None else []
+    def _cut(self, live: LiveRequest, reason: FinishReason, outcome: _Outcome, code: str = "") -> None:
+        if (delta := live.cut(reason)) is not None:
+            outcome.deltas.append(delta)
         self._end(live, outcome, code)
 
-    def _end(self, live: _Live, outcome: _Outcome, code: str = "") -> None:
-        request, answer = live.request, live.answer
-        reason = answer.reason or FinishReason.ERROR
-        request.finish_reason = reason
+    def _end(self, live: LiveRequest, outcome: _Outcome, code: str = "") -> None:
+        request = live.request
         seat = request.seat if request.seat >= 0 else None
+        finish = live.finish(code, _now(), time.time())
+        request.finish_reason = finish.finish_reason
         self.scheduler.remove(request)
         del self._live[request.request_id]
-        outcome.finished.append(Finished(request.request_id, str(reason), seat))
-        outcome.finishes.append(
-            RequestFinish(
-                request_id=request.request_id,
-                seq=answer.seq + 1,
-                finish_reason=reason,
-                token_ids=answer.unsent_ids,
-                prompt_tokens=len(request.prompt_ids),
-                completion_tokens=len(answer.ids),
-                error_code=code,
-                error_message=_ERRORS.get(code, ""),
-                receipt=live.times.receipt(_now()),
-                started_at=live.times.started_at,
-                first_token_at=live.times.first_token_at,
-                finished_at=time.time(),
-            )
-        )
+        outcome.finished.append(Finished(request.request_id, str(finish.finish_reason), seat))
+        outcome.finishes.append(finish)
 
     def _record(self, plan: Schedule, rows: tuple[Row, ...], outcome: _Outcome, phases: _Phases) -> IterationRecord:
         pool = self.pool
@@ -309,11 +272,6 @@ class Engine:
         self.pool.check()
         if self.pool.held_count:
             raise PoolError(f"{self.pool.held_count} blocks are held, and no request is there")
-
-
-def _sample_row(live: _Live) -> SampleRow:
-    request = live.request
-    return SampleRow(request.params, request.seed, len(request.output_ids), live.answer.end_ids)
 
 
 def _now() -> float:

@@ -48,6 +48,7 @@ class InferenceRequest(models.Model):
         EXPIRED = "expired", _("expired")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    owner_id: int  # Django makes it; said here for type checkers
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.CASCADE, related_name="requests", verbose_name=_("owner")
     )

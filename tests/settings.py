@@ -19,3 +19,6 @@ for _name in [name for name in os.environ if name.startswith("BATCHSCOPE_")]:
 os.environ["BATCHSCOPE_DATA_DIR"] = _folder
 
 from playground.settings import *  # noqa: E402, F403
+
+# A file, as in service: SQLite's shared in-memory database says "table is locked" at once where a file waits its turn.
+DATABASES["default"]["TEST"] = {"NAME": os.path.join(_folder, "tests.sqlite3")}  # noqa: F405

@@ -67,7 +67,8 @@ def chat_headers(template: ChatTemplate, control: ControlTokens) -> tuple[str, s
 
     None where the template shows no such thing.
     """
-    question, answer, probe = (secrets.token_hex(8) for _ in range(3))
+    # Ends that no template's own text has, else the headers' common end could reach into a message.
+    question, answer, probe = (f"{secrets.token_hex(8)}\u2021" for _ in range(3))
     one = [{"role": "user", "content": question}]
     two = [*one, {"role": "assistant", "content": answer}, {"role": "user", "content": probe}]
     try:

@@ -5,20 +5,15 @@ from collections.abc import Callable
 from types import FrameType
 
 import pytest
-from support.toy import ToyModel, toy_engine
+from support.toy import ToyModel, alone, toy_engine
 
 from inference.config import SamplingParams
 from inference.engine import Engine
-from inference.scheduling.outputs import Output
 from inference.scheduling.request import FinishReason, RequestRefused
 
 
 def params(max_tokens: int, seed: int = 0) -> SamplingParams:
     return SamplingParams(max_tokens=max_tokens, temperature=1.5, seed=seed, ignore_eos=True)
-
-
-def alone(prompt: list[int], how: SamplingParams) -> Output:
-    return toy_engine(max_num_seqs=1).generate([prompt], how)[0]
 
 
 def preemptions(engine: Engine) -> int:

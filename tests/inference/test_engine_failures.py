@@ -94,7 +94,7 @@ class Spoilt(ToyTokenizer):
     """Has no piece for one of the ids."""
 
     def __init__(self, token_id: int) -> None:
-        whole = ToyTokenizer.pieces
+        whole = ToyTokenizer().pieces
 
         class Pieces:
             byte_level = True

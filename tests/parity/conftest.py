@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from inference.execution.models.loader import LoadedModel, load_model
 from inference.text.tokenizer import load_tokenizer
 
 QUESTIONS = Path(__file__).parents[1] / "data" / "mt_bench_questions.jsonl"
-COUNT, TOKENS = 50, 48
+COUNT, TOKENS, END = 50, 48, 2
 GREEDY = SamplingParams(temperature=0.0, max_tokens=TOKENS)
 
 
@@ -50,11 +50,20 @@ def engine_of(loaded: LoadedModel, **settings: int) -> Engine:
     return Engine.from_parts(replace(config, **settings), loaded.model, tokenizer, loaded.name)
 
 
+@dataclass(frozen=True)
+class Best:
+    """transformers' five best tokens at each place of an answer and at the one after it: ids, nats below the best."""
+
+    ids: torch.Tensor  # [len(answer) + 1, 5]
+    below: torch.Tensor
+
+
 @torch.inference_mode()
-def predictions(peer: PreTrainedModel, prompt: list[int], ids: list[int]) -> torch.Tensor:
-    """transformers' logits for each token of `ids` and for the one after them, from one forward pass. Where all its
-    best tokens are `ids`, then `generate` gives `ids`, by induction over their places."""
-    return peer(torch.tensor([prompt + ids]), logits_to_keep=len(ids) + 1).logits[0].float()
+def best_tokens(peer: PreTrainedModel, prompt: list[int], ids: list[int]) -> Best:
+    """One forward pass. Where the best tokens are `ids`, `generate` gives `ids`: by induction over their places."""
+    logits = peer(torch.tensor([prompt + ids]), logits_to_keep=len(ids) + 1).logits[0]
+    best = logits.topk(5)
+    return Best(best.indices, best.values[:, :1] - best.values)
 
 
 @torch.inference_mode()
@@ -62,10 +71,10 @@ def generated(peer: PreTrainedModel, prompt: list[int]) -> list[int]:
     """What transformers' `generate` answers, without the end token."""
     ids = torch.tensor([prompt])
     answer = peer.generate(
-        ids, attention_mask=torch.ones_like(ids), max_new_tokens=TOKENS, do_sample=False, pad_token_id=2
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=TOKENS, do_sample=False, pad_token_id=END
     )[0, len(prompt) :].tolist()
     return without_end(answer)
 
 
 def without_end(ids: list[int]) -> list[int]:
-    return ids[:-1] if ids and ids[-1] == 2 else ids
+    return ids[:-1] if ids and ids[-1] == END else ids

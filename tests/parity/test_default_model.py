@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
-import torch
-from parity.conftest import COUNT, GREEDY, TOKENS, engine_of, generated, predictions, without_end
+from parity.conftest import COUNT, END, GREEDY, TOKENS, Best, best_tokens, engine_of, generated, without_end
 from transformers import PreTrainedModel
 
 from inference.engine import Engine
 from inference.execution.models.loader import LoadedModel
 
 ALONE = range(0, COUNT, 5)  # one at a time takes a second each; test_each_alone does all
-WITH_GENERATE = (0, 17, 34)
+WITH_GENERATE = (0, 17)
 Answers = list[list[int]]
 
 
@@ -29,16 +30,21 @@ def together(ours: LoadedModel, prompts: list[list[int]]) -> Answers:
     return result
 
 
-def test_all_together_equal_transformers(together: Answers, prompts: list[list[int]], peer: PreTrainedModel) -> None:
+@pytest.fixture(scope="module")
+def best(together: Answers, prompts: list[list[int]], peer: PreTrainedModel) -> list[Best]:
+    return [best_tokens(peer, prompt, ids) for prompt, ids in zip(prompts, together, strict=True)]
+
+
+def test_all_together_equal_transformers(together: Answers, best: list[Best]) -> None:
     assert len(together) == COUNT
-    for prompt, ids in zip(prompts, together, strict=True):
-        best = predictions(peer, prompt, ids).argmax(-1).tolist()
-        assert ids == best[: len(ids)]
-        assert len(ids) == TOKENS or best[len(ids)] == 2
+    for ids, theirs in zip(together, best, strict=True):
+        expected = theirs.ids[:, 0].tolist()
+        assert ids == expected[: len(ids)]
+        assert len(ids) == TOKENS or expected[len(ids)] == END
 
 
 def test_some_equal_generate(together: Answers, prompts: list[list[int]], peer: PreTrainedModel) -> None:
-    """`generate` itself, so that the shortcut of `predictions` is not taken on trust."""
+    """`generate` itself, so that the shortcut of `best_tokens` is not taken on trust."""
     for i in WITH_GENERATE:
         assert together[i] == generated(peer, prompts[i])
 
@@ -70,23 +76,21 @@ def test_block_sizes_and_chunks(
 def test_bfloat16_differs_only_where_tokens_are_nearly_equal(
     ours_bfloat16: LoadedModel,
     prompts: list[list[int]],
-    peer: PreTrainedModel,
-    record_property: pytest.RecordProperty,
+    together: Answers,
+    best: list[Best],
+    record_property: Callable[[str, object], None],
 ) -> None:
-    """Where an answer first leaves the float32 one, our token is among transformers' best five and within 0.125 nats
-    of its best. After that the two answers are about different texts."""
+    """Where an answer first leaves float32's, which is transformers', its token is among transformers' best five there
+    and within 0.125 nats of the best. After that the two answers are about different texts."""
     engine = engine_of(ours_bfloat16, max_num_seqs=COUNT)
     gaps = []
-    for prompt, ids in zip(prompts, answers(engine, prompts), strict=True):
-        logits = predictions(peer, prompt, ids)
-        wanted = [*ids, 2][:TOKENS]
-        differs = (logits.argmax(-1)[: len(wanted)] != torch.tensor(wanted)).nonzero().flatten().tolist()
-        if differs:
-            nats, token = logits[differs[0]].log_softmax(-1), wanted[differs[0]]
-            assert token in nats.topk(5).indices
-            gaps.append(float(nats.max() - nats[token]))
-    print(
-        f"\nbfloat16: {len(gaps)} of {COUNT} answers leave float32's, at tokens at most {max(gaps, default=0):.3f} nats apart"
-    )
+    for ids, exact, theirs in zip(answers(engine, prompts), together, best, strict=True):
+        pairs = enumerate(zip([*ids, END][:TOKENS], [*exact, END][:TOKENS], strict=False))
+        place, token = next(((i, mine) for i, (mine, other) in pairs if mine != other), (None, None))
+        if place is not None:
+            assert token in theirs.ids[place]
+            gaps.append(float(theirs.below[place][theirs.ids[place] == token]))
+    widest = max(gaps, default=0.0)
+    print(f"\nbfloat16: {len(gaps)} of {COUNT} answers leave float32's, at tokens at most {widest:.3f} nats apart")
     record_property("bfloat16_differences", len(gaps))
-    assert max(gaps, default=0.0) <= 0.125
+    assert widest <= 0.125

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +35,14 @@ class Job:
         return "".join(delta.text for delta in self.deltas)
 
 
-def random_jobs(draw: random.Random, vocabulary: range, count: int, longest: int, stop: tuple[str, ...]) -> list[Job]:
+def random_jobs(
+    draw: random.Random,
+    vocabulary: range,
+    count: int,
+    longest: int,
+    stop: tuple[str, ...],
+    temperatures: Sequence[float] = (0.0, 0.8, 2.0),
+) -> list[Job]:
     """Prompts of all lengths, greedy and seeded, some with stop strings, some cancelled sooner or later."""
     jobs = []
     for _ in range(count):
@@ -43,7 +50,7 @@ def random_jobs(draw: random.Random, vocabulary: range, count: int, longest: int
         params = SamplingParams(
             max_tokens=answer,
             min_tokens=draw.choice([0, 0, answer // 2]),
-            temperature=draw.choice([0.0, 0.8, 2.0]),
+            temperature=draw.choice(temperatures),
             top_k=draw.choice([0, 5]),
             top_p=draw.choice([1.0, 0.9]),
             seed=draw.randrange(1 << 60),

@@ -1,7 +1,7 @@
 """A toy model for tests of the engine: a token depends on every id before it, read through the block table.
 
 Its cache is one int page a block. A wrong slot, table, position or context length makes another answer, and a batch
-whose arrays disagree is refused. Logits are spread widely, so greedy and sampled answers differ, and EOS comes at times.
+whose arrays disagree is refused. Logits are spread widely, so greedy and sampled answers differ; EOS comes at times.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from inference.config import EngineConfig
+from inference.config import EngineConfig, SamplingParams
 from inference.engine import Engine
 from inference.execution.batch import Batch
 from inference.execution.cache import KVCache
+from inference.scheduling.outputs import Output
 
 EOS = 0
-VOCAB = 48
+VOCAB = WIDTH = 48
 # One token is half a character, some are whole ones, some are two letters that make up stop strings.
 PIECES = [
     b"",
@@ -39,7 +40,7 @@ class ToyCache(KVCache):
 
 
 class ToyModel:
-    """Answers to `Model`. `breaks` says for which sequences of ids the logits are NaN. `batches` are those it was given."""
+    """Answers to `Model`. `breaks` says for which ids so far the logits are NaN; `batches` are those it was given."""
 
     vocab_size = VOCAB
     eos_token_ids = frozenset({EOS})
@@ -103,8 +104,11 @@ class _ToyPieces:
     byte_level = True
     special_ids = frozenset({EOS})
 
+    def __init__(self) -> None:
+        self._bytes = list(PIECES)
+
     def __getitem__(self, token_id: int) -> bytes:
-        return PIECES[token_id]
+        return self._bytes[token_id]
 
 
 class ToyTokenizer:
@@ -113,7 +117,9 @@ class ToyTokenizer:
     vocab_size = VOCAB
     eos_token_ids = frozenset({EOS})
     special_ids = frozenset({EOS})
-    pieces = _ToyPieces()
+
+    def __init__(self) -> None:
+        self.pieces = _ToyPieces()
 
     def encode_text(self, text: str) -> list[int]:
         return [PIECES.index(character.encode()) for character in text]
@@ -126,3 +132,8 @@ def toy_engine(model: ToyModel | None = None, **settings: object) -> Engine:
     """An engine over a toy model; settings of EngineConfig that fit a test by default."""
     config = {"block_size": 4, "kv_blocks": 64, "max_num_seqs": 8, "max_num_batched_tokens": 64, **settings}
     return Engine.from_parts(EngineConfig(**config), model or ToyModel(), ToyTokenizer(), "toy")  # type: ignore[arg-type]
+
+
+def alone(prompt: list[int], params: SamplingParams) -> Output:
+    """The answer of an engine that has nothing else to do and blocks enough."""
+    return toy_engine(max_num_seqs=1, kv_blocks=1024).generate([prompt], params)[0]

@@ -1,5 +1,5 @@
 // The figures at the top: one card each, renewed five times a second at most.
-import { t } from "../i18n/index.js";
+import { t, tCode } from "../i18n/index.js";
 import { count, duration, percent, rate } from "../lib/format.js";
 import * as store from "./store.js";
 
@@ -41,6 +41,11 @@ function Meter({ parts, total }) {
   );
 }
 
+function firstReason(engine) {
+  const first = engine.latest?.waiting[0];
+  return first ? t("stat.first", { reason: tCode("reason", first.reason) }) : "";
+}
+
 export function Stats() {
   store.beat.value;
   const engine = store.engine.value;
@@ -58,7 +63,7 @@ export function Stats() {
       <Card name="running" label={t("stat.running")} value={count(engine.running)} sub={seats ? t("stat.seats", { n: count(seats) }) : ""}>
         <Meter total={seats} parts={[["used", engine.running]]} />
       </Card>
-      <Card name="waiting" label={t("stat.waiting")} value={count(engine.waiting)} sub={engine.waiting ? "" : t("stat.nobody")} />
+      <Card name="waiting" label={t("stat.waiting")} value={count(engine.waiting)} sub={engine.waiting ? firstReason(engine) : t("stat.nobody")} />
       <Card name="rate" label={t("stat.rate")} value={rate(decode)} sub={t("stat.prefillRate", { n: rate(prefill) })} />
       <Card name="iteration" label={t("stat.iteration")} value={duration(spent)} sub={worked >= 0 ? t("stat.iterationSub", { share: percent(tape.forward[worked], spent) }) : ""} />
       <Card name="budget" label={t("stat.budget")} value={limit ? percent(used, limit) : "–"} sub={limit ? t("stat.budgetSub", { used: count(used), limit: count(limit) }) : ""}>

@@ -184,7 +184,6 @@ def test_preparing_needs_no_torch() -> None:
 
 
 def test_scripted_models_use_the_default_tokenizer(default_folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("inference.execution.models.scripted")
     script = tmp_path / "replies.json"
     script.write_text(json.dumps({"default": {"text": "Hi"}}))
     loaded = load_model(EngineConfig(model=f"scripted:{script}"))
