@@ -56,6 +56,7 @@ def test_some_alone_equal_all_together(together: Answers, prompts: list[list[int
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_each_alone_equals_generate(ours: LoadedModel, prompts: list[list[int]], peer: PreTrainedModel) -> None:
     engine = engine_of(ours, kv_blocks=100)
     for prompt in prompts:
