@@ -5,26 +5,20 @@ import { saveText } from "./lib/storage.js";
 const root = document.documentElement;
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
-function currentTheme() {
-  return root.dataset.theme ?? (dark.matches ? "dark" : "light");
-}
-
 function describe(button) {
-  const label = t(currentTheme() === "dark" ? "shell.toLight" : "shell.toDark");
+  const label = t(root.dataset.theme === "dark" ? "shell.toLight" : "shell.toDark");
   button.setAttribute("aria-label", label);
   button.title = label;
 }
 
 for (const button of document.querySelectorAll("[data-theme-toggle]")) {
   describe(button);
-  dark.addEventListener("change", () => describe(button));
+  addEventListener("themechange", () => describe(button));
   button.addEventListener("click", () => {
-    const next = currentTheme() === "dark" ? "light" : "dark";
+    const next = root.dataset.theme === "dark" ? "light" : "dark";
     root.dataset.theme = next;
     // The system's own scheme needs no memory: the page goes on following it.
     saveText("theme", next === (dark.matches ? "dark" : "light") ? null : next);
-    if (next === (dark.matches ? "dark" : "light")) delete root.dataset.theme;
-    describe(button);
     dispatchEvent(new CustomEvent("themechange"));
   });
 }

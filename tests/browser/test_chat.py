@@ -198,3 +198,16 @@ async def test_the_language_and_the_theme_can_be_chosen(open_page: OpenPage) -> 
     await page.select_option("[data-language-form] select", "zh-hans")
     await expect(page.locator(COMPOSER)).to_have_attribute("placeholder", "问点什么…")
     await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+async def test_the_theme_follows_the_system_until_one_is_chosen(open_page: OpenPage) -> None:
+    page = await open_page(color_scheme="dark")
+    html = page.locator("html")
+    await expect(html).to_have_attribute("data-theme", "dark")
+    await page.emulate_media(color_scheme="light")
+    await expect(html).to_have_attribute("data-theme", "light")
+    await page.click("[data-theme-toggle]")
+    await expect(html).to_have_attribute("data-theme", "dark")
+    await page.emulate_media(color_scheme="dark")
+    await page.emulate_media(color_scheme="light")
+    await expect(html).to_have_attribute("data-theme", "dark")

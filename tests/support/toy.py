@@ -19,7 +19,7 @@ from inference.execution.cache import KVCache
 from inference.scheduling.outputs import Output
 
 EOS = 0
-VOCAB = WIDTH = 48
+VOCAB = 48
 # One token is half a character, some are whole ones, some are two letters that make up stop strings.
 PIECES = [
     b"",
@@ -104,11 +104,8 @@ class _ToyPieces:
     byte_level = True
     special_ids = frozenset({EOS})
 
-    def __init__(self) -> None:
-        self._bytes = list(PIECES)
-
     def __getitem__(self, token_id: int) -> bytes:
-        return self._bytes[token_id]
+        return PIECES[token_id]
 
 
 class ToyTokenizer:

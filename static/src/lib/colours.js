@@ -18,12 +18,10 @@ export function colourIndex(id) {
 export const palette = (dark) => (dark ? DARK : LIGHT);
 
 export function isDark() {
-  const chosen = document.documentElement.dataset.theme;
-  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  return document.documentElement.dataset.theme === "dark";
 }
 
 /** Calls `listener` when the theme changes, by the toggle or by the system. */
 export function onThemeChange(listener) {
   addEventListener("themechange", listener);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", listener);
 }
