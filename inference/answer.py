@@ -1,6 +1,6 @@
 """One answer while it is made: ids in, text out, and when it ends.
 
-Knows: the detokeniser, the end conditions, the numbering of deltas. Must not know: torch, the scheduler, the broker.
+Knows: the detokeniser, the grammar, the end conditions, the numbering of deltas. Must not know: torch, the scheduler.
 Text, seq and end are a pure function of the ids, so an answer that is taken up elsewhere replays its ids and goes on.
 """
 
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from inference.config import SamplingParams
 from inference.scheduling.outputs import TokenDelta
 from inference.scheduling.request import FinishReason, RequestRefused
+from inference.scheduling.token_logprobs import TokenLogprobs
 from inference.text.detokenizer import IncrementalDetokenizer
 
 
@@ -21,24 +22,43 @@ class AnswerTokenizer(Protocol):
     pieces: Any
 
 
+class AnswerGrammar(Protocol):
+    """What holds an answer to a format: `text.grammar.GrammarState`. ended: only the end can follow."""
+
+    @property
+    def ended(self) -> bool: ...
+
+    def advance(self, token_id: int) -> None: ...
+
+    def mask(self) -> Any: ...
+
+
 class Answer:
     """ids: all tokens so far.  text: what was shown.  end_ids: each of them ends it.  reason: set once it has ended.
 
     A stop string ends an answer even before `min_tokens`, which bars only EOS and stop ids: it must never be shown.
+    An answer whose format is complete ends, whatever `min_tokens` and `ignore_eos` say: nothing can follow.
     """
 
     def __init__(
-        self, request_id: str, tokenizer: AnswerTokenizer, params: SamplingParams, eos_token_ids: Collection[int]
+        self,
+        request_id: str,
+        tokenizer: AnswerTokenizer,
+        params: SamplingParams,
+        eos_token_ids: Collection[int],
+        grammar: AnswerGrammar | None = None,
     ) -> None:
         self.request_id = request_id
         self.ids: list[int] = []
         self.end_ids = frozenset(params.stop_token_ids).union(() if params.ignore_eos else eos_token_ids)
         self.reason: FinishReason | None = None
         self.seq = 0
+        self.grammar = grammar
         self._max_tokens = params.max_tokens
         self._detokenizer = IncrementalDetokenizer(tokenizer, params.stop)
         self._shown: list[str] = []
         self._sent = 0  # ids that went out with a delta
+        self._logprobs: list[TokenLogprobs] | None = None if params.logprobs is None else []
 
     @property
     def text(self) -> str:
@@ -48,6 +68,11 @@ class Answer:
     def unsent_ids(self) -> list[int]:
         return self.ids[self._sent :]
 
+    @property
+    def unsent_logprobs(self) -> list[TokenLogprobs] | None:
+        """One for each of `unsent_ids`; None where they were not asked for."""
+        return self._logprobs
+
     def replay(self, ids: Iterable[int]) -> None:
         """Take in tokens that went out before. Raises RequestRefused where they go on after an end."""
         for token_id in ids:
@@ -55,9 +80,13 @@ class Answer:
                 raise RequestRefused("bad_params", f"the answer so far goes on after its end at token {len(self.ids)}")
             self.push(token_id)
 
-    def push(self, token_id: int) -> TokenDelta | None:
+    def push(self, token_id: int, logprobs: TokenLogprobs | None = None) -> TokenDelta | None:
         """Take the next token. The delta it brings, if it brings text; `reason` tells whether it was the last."""
         self.ids.append(token_id)
+        if self._logprobs is not None and logprobs is not None:
+            self._logprobs.append(logprobs)
+        if self.grammar is not None and token_id not in self.end_ids:
+            self.grammar.advance(token_id)
         text = self._detokenizer.push(token_id)
         self.reason = self._ends(token_id)
         return self._delta(text + self._detokenizer.finish() if self.reason else text)
@@ -68,7 +97,7 @@ class Answer:
         return self._delta(self._detokenizer.finish())
 
     def _ends(self, token_id: int) -> FinishReason | None:
-        if self._detokenizer.stopped or token_id in self.end_ids:
+        if self._detokenizer.stopped or token_id in self.end_ids or (self.grammar is not None and self.grammar.ended):
             return FinishReason.STOP
         return FinishReason.LENGTH if len(self.ids) >= self._max_tokens else None
 
@@ -78,4 +107,7 @@ class Answer:
         self.seq += 1
         self._shown.append(text)
         ids, self._sent = self.unsent_ids, len(self.ids)
-        return TokenDelta(self.request_id, self.seq, text, ids)
+        logprobs = self._logprobs
+        if logprobs is not None:
+            self._logprobs = []
+        return TokenDelta(self.request_id, self.seq, text, ids, logprobs)

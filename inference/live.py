@@ -9,10 +9,12 @@ import logging
 from dataclasses import dataclass
 
 from inference.answer import Answer
-from inference.execution.sampler import SampleRow
-from inference.scheduling.outputs import RequestFinish, TokenDelta
+from inference.execution.sampler import Sampled, SampleRow
+from inference.scheduling.outputs import Output, RequestFinish, TokenDelta
 from inference.scheduling.receipt import RequestTimes
 from inference.scheduling.request import FinishReason, Request
+from inference.scheduling.token_counts import TokenCounts
+from inference.scheduling.token_logprobs import TokenLogprobs
 
 log = logging.getLogger("batchscope.engine")
 
@@ -24,20 +26,43 @@ _MESSAGES = {
 
 @dataclass(slots=True)
 class LiveRequest:
-    """request.output_ids and answer.ids are one list; the answer alone appends to it."""
+    """request.output_ids and answer.ids are one list; the answer alone appends to it.
+
+    counts: of the tokens of prompt and answer, where penalties need them.  logprobs: of the whole answer, if asked for.
+    """
 
     request: Request
     answer: Answer
     times: RequestTimes
+    counts: TokenCounts | None = None
+    logprobs: list[TokenLogprobs] | None = None
 
-    def sample_row(self) -> SampleRow:
-        request = self.request
-        return SampleRow(request.params, request.seed, len(request.output_ids), self.answer.end_ids)
+    @classmethod
+    def of(cls, request: Request, answer: Answer, times: RequestTimes) -> LiveRequest:
+        """Of a request with the answer that it has so far."""
+        counts = TokenCounts.of(request.params, request.prompt_ids, answer.ids)
+        return cls(request, answer, times, counts, None if request.params.logprobs is None else [])
 
-    def push(self, token_id: int) -> tuple[TokenDelta | None, bool]:
+    def sample_row(self) -> SampleRow | None:
+        """What the sampler is asked; None where that could not be made."""
+        request, grammar = self.request, self.answer.grammar
+        try:
+            allowed = None if grammar is None else grammar.mask()
+        except Exception:
+            log.exception("grammar_failed: one request fails")
+            return None
+        return SampleRow(
+            request.params, request.seed, len(request.output_ids), self.answer.end_ids, self.counts, allowed
+        )
+
+    def push(self, token: Sampled) -> tuple[TokenDelta | None, bool]:
         """Take the next token: the delta it brings, and whether its text could be made at all."""
         try:
-            return self.answer.push(token_id), True
+            if self.counts is not None:
+                self.counts.push(token.token_id)
+            if self.logprobs is not None and token.logprobs is not None:
+                self.logprobs.append(token.logprobs)
+            return self.answer.push(token.token_id, token.logprobs), True
         except Exception:
             log.exception("detokenising_failed: one request fails")
             return None, False
@@ -50,8 +75,8 @@ class LiveRequest:
             log.exception("detokenising_failed: the last text of one request is lost")
             return None
 
-    def finish(self, code: str, now_ms: float, now_at: float) -> RequestFinish:
-        """The end, once `answer.reason` is set. `code`: of an error, else ""."""
+    def finish(self, code: str, message: str, now_ms: float, now_at: float) -> RequestFinish:
+        """The end, once `answer.reason` is set. `code`: of an error, else "".  message: "" for the code's own."""
         answer, times = self.answer, self.times
         return RequestFinish(
             request_id=self.request.request_id,
@@ -60,10 +85,27 @@ class LiveRequest:
             token_ids=answer.unsent_ids,
             prompt_tokens=len(self.request.prompt_ids),
             completion_tokens=len(answer.ids),
+            cached_tokens=self.request.num_cached_tokens,
             error_code=code,
-            error_message=_MESSAGES.get(code, ""),
+            error_message=message or _MESSAGES.get(code, ""),
             receipt=times.receipt(now_ms),
             started_at=times.started_at,
             first_token_at=times.first_token_at,
             finished_at=now_at,
+            logprobs=answer.unsent_logprobs,
+        )
+
+    def output(self, finish: RequestFinish) -> Output:
+        """The whole answer, once it has ended."""
+        return Output(
+            request_id=finish.request_id,
+            token_ids=self.answer.ids,
+            text=self.answer.text,
+            finish_reason=finish.finish_reason,
+            prompt_tokens=finish.prompt_tokens,
+            cached_tokens=finish.cached_tokens,
+            error_code=finish.error_code,
+            error_message=finish.error_message,
+            receipt=finish.receipt,
+            logprobs=self.logprobs,
         )

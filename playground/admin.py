@@ -94,7 +94,7 @@ class InferenceRequestAdmin(ReadOnly):
     def parameters(self, row: InferenceRequest) -> str:
         """Those that differ from the defaults."""
         chosen = {name: value for name, value in row.params.items() if value != DEFAULT_PARAMS.get(name)}
-        return ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in chosen.items())
+        return ", ".join(f"{name}={_short(json.dumps(value, ensure_ascii=False))}" for name, value in chosen.items())
 
     @admin.display(description=_("Latency receipt, ms"))
     def receipt_text(self, row: InferenceRequest) -> str:
@@ -143,6 +143,11 @@ class ConversationAdmin(ReadOnly):
     @admin.display(description=_("Turns"), ordering="turn_count")
     def turns(self, row: Any) -> int:
         return row.turn_count
+
+
+def _short(text: str) -> str:
+    """A schema may have 64 KiB."""
+    return text if len(text) <= 200 else text[:199] + "…"
 
 
 def _seconds(start: Any, end: Any) -> str:

@@ -25,6 +25,10 @@ PREFIX = "BATCHSCOPE_"
 READ_ELSEWHERE = frozenset({"BATCHSCOPE_KERNELS"})  # by kernels/ops.py, which knows no settings class
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 _ENGINE_FIELDS = tuple(EngineConfig.__dataclass_fields__)
+_NONE_ALLOWED = (
+    *("kv_blocks", "prefill_chunk", "max_model_len", "batch_size", "max_running_per_user"),
+    *("queue_timeout", "run_timeout", "total_timeout"),
+)  # an empty variable is the default, which for the last three is a number
 
 Words = Annotated[tuple[str, ...], NoDecode]  # "a,b" in the environment
 
@@ -47,7 +51,8 @@ class Settings(BaseSettings):
 
     # The engine: the fields of EngineConfig.
     model: str = "smollm2"
-    """`smollm2` (the default model), a folder with config.json and safetensors, a .gguf file, `scripted:FILE.json`"""
+    """`smollm2` (the default model), a folder with config.json and safetensors, a hub id such as `org/name`, a .gguf
+    file, `scripted:FILE.json`"""
     device: str = "auto"
     """`auto` (CUDA where there is a GPU), `cpu` or `cuda`"""
     dtype: str = "auto"
@@ -63,11 +68,29 @@ class Settings(BaseSettings):
     max_num_batched_tokens: int = 512
     """token budget of one iteration"""
     prefill_chunk: int | None = None
-    """tokens of one prompt computed in one iteration at most; unset: as many as the budget leaves"""
+    """tokens of one prompt computed in one iteration at most; unset: half of the budget"""
     max_model_len: int | None = None
     """prompt and answer together, in tokens; unset: the model's limit"""
     policy: str = "continuous"
-    """who may join the batch: `continuous`"""
+    """who may join the batch, and when: `continuous`, `dynamic` or `static`"""
+    batch_size: int | None = None
+    """requests in a batch of the dynamic or static policy; unset: as many as there are seats"""
+    batch_delay: float = 0.2
+    """seconds for which a batch of the dynamic policy may fill"""
+    prefix_caching: bool = True
+    """keep the KV blocks of prompts and answers, for prompts that begin with the same tokens"""
+    prefix_sharing: bool = False
+    """let one user's prompts use blocks of another's; response times then tell what others have asked"""
+    priority_ageing: float = 10.0
+    """seconds of waiting that raise a request by one step of priority"""
+    max_running_per_user: int | None = None
+    """requests of one user that may run at once; unset: as many as there are seats"""
+    queue_timeout: float | None = 600.0
+    """seconds that a request may wait before it runs; `none`: no limit"""
+    run_timeout: float | None = 1800.0
+    """seconds that a request may run; `none`: no limit"""
+    total_timeout: float | None = 3600.0
+    """seconds that a request may take in all; `none`: no limit"""
     model_cache: str = ""
     """folder for converted models; unset: `batchscope` in the user's cache folder"""
 
@@ -105,6 +128,11 @@ class Settings(BaseSettings):
     """the same for a request in a conversation, whose answer goes on without a reader"""
     hang_timeout: float = Field(10.0, gt=0, le=3600)
     """seconds without an iteration, with work to do, after which the engine counts as hung"""
+
+    @field_validator(*_NONE_ALLOWED, mode="before")
+    @classmethod
+    def _none(cls, value: Any) -> Any:
+        return None if isinstance(value, str) and value.lower() == "none" else value
 
     @field_validator("allowed_hosts", "origins", mode="before")
     @classmethod

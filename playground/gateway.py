@@ -13,6 +13,7 @@ import contextvars
 import logging
 import secrets
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -28,7 +29,7 @@ from inference.serving.client import UNREACHABLE, EngineClient, Event, end_tasks
 from inference.serving.messages import Delta, Finish
 from playground import rows
 from playground.followers import Followers
-from playground.models import Conversation, InferenceRequest
+from playground.models import InferenceRequest
 
 log = logging.getLogger("batchscope.gateway")
 
@@ -70,34 +71,34 @@ class Gateway:
         await self._followers.close()
         await self.client.close()
 
-    async def submit(
-        self,
-        user: User,
-        *,
-        params: SamplingParams,
-        messages: list[dict[str, str]] | None = None,
-        prompt: str | None = None,
-        conversation: Conversation | None = None,
-        ref: str = "",
-        **fields: Any,
-    ) -> InferenceRequest:
+    async def submit(self, user: User, *, params: SamplingParams, **fields: Any) -> InferenceRequest:
         """Accept a request: when this returns, it is durable. `position` on the row: how many wait before it.
 
-        Follow it then; a request that nobody follows is given up after a grace.
+        fields: of the row: one of messages, prompt and prompt_ids; conversation, ref.  Follow it then; a request that
+        nobody follows is given up after a grace. Raises RequestRefused(queue_full).
         """
+        [row] = await self.submit_all(user, params=replace(params, n=1), **fields)
+        return row
+
+    async def submit_all(self, user: User, *, params: SamplingParams, **fields: Any) -> list[InferenceRequest]:
+        """Accept the `params.n` requests that one stands for, all or none. `fields`: see `submit`."""
         await self.ensure_started()
         seed = params.seed if params.seed is not None else secrets.randbelow(SEED_LIMIT)
-        row = InferenceRequest(
-            owner=user,
-            conversation=conversation,
-            messages=messages,
-            prompt=prompt,
-            params={k: v for k, v in params.to_mapping().items() if k != "seed"},
-            seed=seed,
-            ref=ref,
-            **fields,
-        )
-        row.position = await database_sync_to_async(rows.create)(row, self._queue_limit)
+        family = [
+            InferenceRequest(
+                owner=user,
+                params={k: v for k, v in one.to_mapping().items() if k != "seed"},
+                seed=one.seed,
+                **fields,
+            )
+            for one in replace(params, seed=seed).siblings()
+        ]
+        await database_sync_to_async(rows.create)(family, self._queue_limit)
+        for row in family:
+            await self._hand_on(row)
+        return family
+
+    async def _hand_on(self, row: InferenceRequest) -> None:
         request_id = str(row.pk)
         self._watched.setdefault(request_id, asyncio.Event())
         self._followers.arm(request_id, max(UNFOLLOWED_GRACE, self._grace(row)))
@@ -105,7 +106,6 @@ class Gateway:
             await self.client.submit(rows.submission_of(row))
         except UNREACHABLE as error:
             log.warning("submit_delayed: %s; the sweeper puts it back", type(error).__name__)
-        return row
 
     async def cancel(self, user: User, request_id: str) -> bool:
         """Ask for the end of a request; its finish follows. False where `user` has none of that id."""

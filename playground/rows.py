@@ -49,16 +49,18 @@ def _unfinished() -> QuerySet[InferenceRequest]:
     return InferenceRequest.objects.filter(state__in=UNFINISHED_STATES)  # by its index, however long the history
 
 
-def create(row: InferenceRequest, queue_limit: int) -> int:
-    """Commit a new row; how many wait before it. Raises RequestRefused(queue_full) where the queue has no room."""
+def create(family: Sequence[InferenceRequest], queue_limit: int) -> None:
+    """Commit new rows, all or none, and set how many wait before each. Raises RequestRefused(queue_full)."""
     with transaction.atomic():
         counts = _unfinished().aggregate(all=Count("id"), waiting=Count("id", filter=Q(state=State.ACCEPTED)))
-        if counts["all"] >= queue_limit:
+        if counts["all"] + len(family) > queue_limit:
+            more = f"these would be {len(family)} more" if len(family) > 1 else "try again later"
             raise RequestRefused(
-                "queue_full", f"{counts['all']} requests wait or run, and {queue_limit} are allowed; try again later"
+                "queue_full", f"{counts['all']} requests wait or run, and {queue_limit} are allowed; {more}"
             )
-        row.save(force_insert=True)
-    return counts["waiting"]
+        for place, row in enumerate(family):
+            row.save(force_insert=True)
+            row.position = counts["waiting"] + place
 
 
 def submission_of(row: InferenceRequest) -> Submission:

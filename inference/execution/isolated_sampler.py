@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import torch
 
-from inference.execution.sampler import NUMERICAL_ERROR, Sampler, SampleRow
+from inference.execution.sampler import NO_TOKEN, Sampled, Sampler, SampleRow
 
 log = logging.getLogger("batchscope.engine")
 
-FAILED = NUMERICAL_ERROR - 1  # in place of a token id: sampling this row raised
+FAILED = NO_TOKEN - 1  # in place of a token id: sampling this row raised, or it could not be made
 
 
 class IsolatedSampler:
@@ -23,8 +23,21 @@ class IsolatedSampler:
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
 
-    def sample(self, logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
-        """Token ids, NUMERICAL_ERROR or FAILED. Raises what says that the device itself is broken."""
+    def sample(self, logits: torch.Tensor, rows: Sequence[SampleRow | None]) -> list[Sampled]:
+        """Tokens, or NUMERICAL_ERROR, NO_TOKEN or FAILED in their place. None is a row that could not be made.
+
+        Raises what says that the device itself is broken.
+        """
+        places = [place for place, row in enumerate(rows) if row is not None]
+        asked = [row for row in rows if row is not None]
+        if len(asked) < len(rows):
+            sampled = [Sampled(FAILED)] * len(rows)
+            for place, token in zip(places, self._sample(logits[places], asked), strict=True):
+                sampled[place] = token
+            return sampled
+        return self._sample(logits, asked)
+
+    def _sample(self, logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[Sampled]:
         if not rows:
             return []
         try:
@@ -35,11 +48,11 @@ class IsolatedSampler:
             log.warning("sampling_failed: %r; trying again row by row", error)
         return [self._sample_one(logits[i : i + 1], row) for i, row in enumerate(rows)]
 
-    def _sample_one(self, logits: torch.Tensor, row: SampleRow) -> int:
+    def _sample_one(self, logits: torch.Tensor, row: SampleRow) -> Sampled:
         try:
             return self._sampler.sample(logits, [row])[0]
         except (torch.AcceleratorError, MemoryError):
             raise
         except Exception:
             log.exception("sampling_failed: one request fails")
-            return FAILED
+            return Sampled(FAILED)

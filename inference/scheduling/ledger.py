@@ -73,6 +73,8 @@ class IterationRecord:
     kv: KVUse
     budget: Budget
     seats: int = 0  # seats there are (max_num_seqs)
+    idle: tuple[int, ...] = ()  # seats of ended requests that their batch holds until its slowest ends
+    padding: int = 0  # positions that a padded batch, beginning now, adds to its shorter prompts
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON-ready data, as it goes to the scheduler feed."""

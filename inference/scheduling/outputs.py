@@ -9,17 +9,19 @@ from dataclasses import dataclass, field
 
 from inference.scheduling.ledger import IterationRecord
 from inference.scheduling.request import FinishReason
+from inference.scheduling.token_logprobs import TokenLogprobs
 
 
 @dataclass(frozen=True, slots=True)
 class TokenDelta:
     """Text that a token brought. seq counts a request's deltas from 1 without gaps; token_ids are all ids since the
-    delta before, those whose text was held back included."""
+    delta before, those whose text was held back included; logprobs, where asked for, has an entry for each of them."""
 
     request_id: str
     seq: int
     text: str
     token_ids: list[int]
+    logprobs: list[TokenLogprobs] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class RequestFinish:
     started_at: float = 0.0
     first_token_at: float = 0.0
     finished_at: float = 0.0
+    logprobs: list[TokenLogprobs] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class StepOutput:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A whole answer, as `Engine.generate` gives it."""
+    """A whole answer, as `Engine.generate` gives it. others: the further ones to the same prompt, where n > 1."""
 
     request_id: str
     token_ids: list[int]
@@ -66,18 +69,10 @@ class Output:
     error_code: str = ""
     error_message: str = ""
     receipt: dict[str, float] = field(default_factory=dict)
+    logprobs: list[TokenLogprobs] | None = None
+    others: list[Output] = field(default_factory=list)
 
-    @classmethod
-    def of(cls, finish: RequestFinish, token_ids: list[int], text: str) -> Output:
-        """The answer that ended so."""
-        return cls(
-            finish.request_id,
-            token_ids,
-            text,
-            finish.finish_reason,
-            finish.prompt_tokens,
-            finish.cached_tokens,
-            finish.error_code,
-            finish.error_message,
-            finish.receipt,
-        )
+    @property
+    def choices(self) -> list[Output]:
+        """All n answers to the prompt, this one first."""
+        return [self, *self.others]

@@ -23,14 +23,20 @@ class ScheduledRow(NamedTuple):
 
 @dataclass(slots=True)
 class Schedule:
-    """rows: oldest request first.  promised: blocks that these requests will need soon and do not hold yet.
-    blocked: why the head of the queue could not join; None where nobody waits."""
+    """rows: those who ran before by rank, then those who joined.  promised: blocks that they will need soon and do not
+    hold yet.
+    head, blocked: the first in line that could not join, and why; None where nobody waits for more than the user's cap.
+    padding: positions that a padded batch would have added to the shorter prompts of the batch that began.
+    broken: requests that could not even be looked at, since something in them raises."""
 
     rows: list[ScheduledRow] = field(default_factory=list)
     preempted: list[Request] = field(default_factory=list)
+    broken: list[Request] = field(default_factory=list)
+    head: Request | None = None
     blocked: tuple[WaitReason, str] | None = None
     num_tokens: int = 0
     promised: int = 0
+    padding: int = 0
 
     def ledger_rows(self) -> tuple[Row, ...]:
         """Before the commit, since a request that ends there loses its seat and its blocks."""

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from inference.config import RequestRefused as RequestRefused
 from inference.config import SamplingParams
+from inference.scheduling.prefix import PrefixChain
 
 
 class RequestState(StrEnum):
@@ -59,7 +60,18 @@ class Request:
     state: RequestState = RequestState.WAITING
     finish_reason: FinishReason | None = None
     num_preemptions: int = 0
+    num_cached_tokens: int = 0  # of the prompt, found in the prefix cache when it was first admitted
     seat: int = -1  # its row on the batch tape while it runs
+    arrived_ms: float = 0.0  # of the engine's clock
+    started_ms: float | None = None  # when it was first admitted
+    ticket: int = 0  # its place in the order of arrival
+    standing: int = 0  # the class that it was admitted with
+    prefix: PrefixChain | None = None  # keys of its full blocks; None: they are not cached
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """The least goes first while it runs and loses its blocks last."""
+        return -self.standing, self.ticket
 
     @property
     def num_tokens(self) -> int:

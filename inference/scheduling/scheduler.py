@@ -1,32 +1,58 @@
 """Iteration-level scheduling (Orca, OSDI 2022): finished requests leave and waiting ones join after every token.
 
-Knows: requests, seats, the token budget, the block pool. Must not know: torch, text, the clock.
+Knows: requests, seats, the token budget, the block pool. Must not know: torch, text, the clock (moments are handed in).
 
-Order: first come, first served; nobody is skipped. Running requests come first, oldest first, and each goes on in every
-iteration; long prompts are computed in chunks beside the decodes (Sarathi, OSDI 2024), so none waits for a prefill.
-When blocks run out, the running request that arrived last is preempted: it loses its blocks and waits at the head of
-the queue to be computed again (vLLM's recomputation). The oldest one can therefore always go on: alone it fits, since
-what can never fit is refused at the door. So every iteration brings the oldest nearer to its end, and all of them end.
+Who waits, and who of them is next, is the queue's affair (waiting_queue.py); how many may join, the policy's.
+Running requests go on in every iteration, each with one token at least; long prompts are computed in chunks beside the
+decodes (Sarathi, OSDI 2024), so none waits for a prefill to end.
+
+When blocks run out, the running request of the highest rank is preempted: of those with the lowest standing (the
+class that it was admitted with) the one that arrived last. It loses its blocks and waits at the head of the queue to be
+computed again (vLLM's recomputation), as far as its blocks are not in the prefix cache any more. The one of the lowest
+rank can therefore always go on: alone it fits, since what can never fit is refused at the door. And whoever is admitted
+finds room for what it must compute and a block more, so that each time round it comes nearer to its end: all end.
 """
 
 from __future__ import annotations
 
-import heapq
+import logging
 from collections import OrderedDict
-from itertools import islice
 
 from inference.scheduling.blocks import BlockPool, PoolError
-from inference.scheduling.ledger import WAITING_SHOWN, Waiting
+from inference.scheduling.deadlines import Deadlines
+from inference.scheduling.ledger import Waiting
 from inference.scheduling.plan import Schedule, ScheduledRow
-from inference.scheduling.policies import BatchingPolicy, ContinuousPolicy
+from inference.scheduling.policies import BatchingPolicy, ContinuousPolicy, Room, Situation
+from inference.scheduling.prefix_cache import PrefixCache
+from inference.scheduling.reasons import WaitingReasons
 from inference.scheduling.request import Request, RequestRefused, RequestState, WaitReason
+from inference.scheduling.seats import Seats
+from inference.scheduling.waiting_queue import WaitingQueue
+
+log = logging.getLogger("batchscope.engine")
+
+
+def refuse_what_never_fits(request: Request, pool: BlockPool, max_model_len: int) -> None:
+    """Raises RequestRefused, with true numbers, for what can't run even alone."""
+    prompt, answer = len(request.prompt_ids), request.params.max_tokens
+    if not prompt:
+        raise RequestRefused("bad_params", "the prompt is empty; at least one token is needed")
+    length = f"the prompt has {prompt} tokens and max_tokens is {answer}"
+    if prompt + answer > max_model_len:
+        raise RequestRefused(
+            "prompt_too_long", f"{length}: {prompt + answer} together, and the model takes {max_model_len}"
+        )
+    needed, total = pool.blocks_for(request.max_total_tokens), pool.num_blocks
+    if needed > total:
+        raise RequestRefused("prompt_too_long", f"{length}: that can need {needed} KV blocks, and there are {total}")
 
 
 class Scheduler:
-    """Owns the queues and the seats; the block pool owns the blocks.
+    """Owns the seats and who runs; the queue owns who waits, the block pool the blocks.
 
     max_num_seqs: seats.  max_num_batched_tokens: the budget of one iteration, at least one a seat.
-    prefill_chunk: tokens of one request in an iteration at most; None: as many as the budget has.
+    prefill_chunk: tokens of one request in an iteration at most; None: half of the budget.
+    prefixes: None: nothing is cached.
     """
 
     def __init__(
@@ -37,6 +63,9 @@ class Scheduler:
         max_model_len: int,
         policy: BatchingPolicy | None = None,
         prefill_chunk: int | None = None,
+        queue: WaitingQueue | None = None,
+        deadlines: Deadlines | None = None,
+        prefixes: PrefixCache | None = None,
     ) -> None:
         if max_num_batched_tokens < max_num_seqs:
             raise ValueError(f"a budget of {max_num_batched_tokens} tokens is too small for {max_num_seqs} seats")
@@ -44,62 +73,83 @@ class Scheduler:
         self.max_num_seqs = max_num_seqs
         self.max_num_batched_tokens = max_num_batched_tokens
         self.max_model_len = max_model_len
-        self.policy = policy or ContinuousPolicy()
-        self.running: OrderedDict[str, Request] = OrderedDict()  # oldest first
-        self.waiting: OrderedDict[str, Request] = OrderedDict()  # all of them arrived after all running ones
-        self._chunk = prefill_chunk or max_num_batched_tokens
-        self._free_seats = list(range(max_num_seqs))
-        self._behind: tuple[Waiting, ...] | None = None  # kept while the queue's first places stay as they are
+        self.policy: BatchingPolicy = policy or ContinuousPolicy()
+        self.next_policy: BatchingPolicy | None = None  # takes over when nothing runs any more
+        self.queue = WaitingQueue() if queue is None else queue
+        self.deadlines = deadlines or Deadlines(None, None, None)
+        self.running: OrderedDict[str, Request] = OrderedDict()  # by rank
+        self.seats = Seats(max_num_seqs)
+        self._chunk = prefill_chunk or max(1, max_num_batched_tokens // 2)
+        self._prefixes = prefixes or PrefixCache(pool, is_on=False)
+        self._reasons = WaitingReasons(self.queue)
+
+    @property
+    def waiting(self) -> dict[str, Request]:
+        return self.queue.requests
 
     @property
     def has_work(self) -> bool:
         return bool(self.running or self.waiting)
 
-    def add(self, request: Request) -> None:
-        """Queue a request. Raises RequestRefused for what can never run here."""
-        prompt, answer = len(request.prompt_ids), request.params.max_tokens
-        if not prompt:
-            raise RequestRefused("bad_params", "the prompt is empty; at least one token is needed")
-        length = f"the prompt has {prompt} tokens and max_tokens is {answer}"
-        if prompt + answer > self.max_model_len:
-            raise RequestRefused(
-                "prompt_too_long", f"{length}: {prompt + answer} together, and the model takes {self.max_model_len}"
-            )
-        needed, total = self.pool.blocks_for(request.max_total_tokens), self.pool.num_blocks
-        if needed > total:
-            raise RequestRefused(
-                "prompt_too_long", f"{length}: that can need {needed} KV blocks, and there are {total}"
-            )
-        self.waiting[request.request_id] = request
-        if len(self.waiting) <= WAITING_SHOWN:
-            self._behind = None
+    def add(self, request: Request, now: float = 0.0) -> None:
+        """Queue a request at `now`, ms. Raises RequestRefused for what can never run here."""
+        refuse_what_never_fits(request, self.pool, self.max_model_len)
+        self._prefixes.welcome(request)
+        self.queue.add(request, now)
+        self.deadlines.arrived(request)
 
-    def schedule(self) -> Schedule:
-        """Plan one iteration: who is in it, and with how many tokens. Blocks for it are allocated."""
+    def switch_policy(self, policy: BatchingPolicy) -> None:
+        """Go on under another policy as soon as what runs now has ended; until then nobody joins."""
+        self.next_policy = policy
+
+    def schedule(self, now: float = 0.0) -> Schedule:
+        """Plan one iteration: who is in it, and with how many tokens. Blocks for it are allocated. `now`: ms."""
         plan = Schedule()
         self._continue_running(plan)
-        closed = self.policy.closed_because(len(self.running), len(self.waiting))
-        while self.waiting:
-            request = next(iter(self.waiting.values()))
-            plan.blocked = (WaitReason.POLICY, closed) if closed else self._why_not(request, plan)
+        self._switch_if_drained()
+        room = self._room(now)
+        joined: list[int] = []
+        while (request := self.queue.head(now)) is not None:
+            plan.head, plan.blocked = request, self._no_place(request, plan, room, len(joined))
             if plan.blocked:
                 break
-            self._admit(request, plan)
+            try:
+                cached = self._prefixes.find(request)
+            except Exception:
+                log.exception("scheduling_failed: one request fails")
+                plan.broken.append(request)
+                self.remove(request)
+                continue
+            plan.blocked = self._no_room(request, cached, plan)
+            if plan.blocked:
+                break
+            if request.started_ms is None:
+                joined.append(len(request.prompt_ids))
+            self._admit(request, cached, plan, now)
+        else:
+            plan.head = plan.blocked = None
+        full = plan.blocked is not None and plan.blocked[0] in (WaitReason.NO_SEAT, WaitReason.NO_KV)
+        plan.padding = self.policy.joined(joined, full)
         return plan
 
     def commit(self, plan: Schedule) -> None:
         """The iteration was computed. New tokens are to be appended and ended requests removed after this."""
-        for row in plan.rows:
-            row.request.num_computed_tokens += row.num_tokens
+        for request, start, count, _ in plan.rows:
+            request.num_computed_tokens = start + count
+            self._prefixes.register(request, start)
+        self.queue.charge_answers(row.request for row in plan.rows if row.samples)
 
     def remove(self, request: Request) -> None:
-        """A request that finished, was cancelled or failed: its seat and its blocks are free from now on."""
+        """A request that finished, was cancelled or failed: its blocks are free from now on, and its seat is, too,
+        unless the policy holds it."""
         if request.state is RequestState.RUNNING:
             del self.running[request.request_id]
-            self._release(request)
+            self._release(request, idle=self.policy.holds_seats)
+            self.queue.ended(request)
         elif request.state is RequestState.WAITING:
-            del self.waiting[request.request_id]
-            self._behind = None
+            self.queue.remove(request)
+        if not self._batch_goes_on():
+            self.seats.free_idle()
         request.state = RequestState.FINISHED
 
     def preempt(self, request: Request) -> None:
@@ -109,32 +159,55 @@ class Scheduler:
         request.state = RequestState.WAITING
         request.num_computed_tokens = 0
         request.num_preemptions += 1
-        self.waiting[request.request_id] = request
-        self.waiting.move_to_end(request.request_id, last=False)
-        self._behind = None
+        self.queue.put_back(request)
+
+    def wakes_at(self, now: float) -> float:
+        """When the next iteration can have something to do, in ms: `now` itself, or a later moment at which a batch
+        has filled for long enough or a request expires."""
+        if self._batch_goes_on() or not self.waiting or self.next_policy is not None:
+            return now
+        return min(now + self.policy.opens_in_ms(self._situation(now)), self.deadlines.next_ms())
 
     def waiting_reasons(self, plan: Schedule) -> tuple[Waiting, ...]:
         """The first waiting requests, each with the reason why it is not in the iteration."""
-        if plan.blocked is None or not self.waiting:
-            return ()
-        reason, detail = plan.blocked
-        head = next(iter(self.waiting))
-        if self._behind is None:
-            others = enumerate(islice(self.waiting, 1, WAITING_SHOWN), 1)
-            behind = str(WaitReason.BEHIND)
-            self._behind = tuple(Waiting(name, behind, f"behind {head[:8]}, {place} ahead") for place, name in others)
-        return (Waiting(head, str(reason), detail), *self._behind)
+        return self._reasons.of(plan)
+
+    def _batch_goes_on(self) -> bool:
+        return bool(self.running or self.queue.preempted)
+
+    def _switch_if_drained(self) -> None:
+        if self.next_policy is not None and not self._batch_goes_on():
+            self.policy, self.next_policy = self.next_policy, None
+
+    def _situation(self, now: float) -> Situation:
+        oldest = next(iter(self.waiting.values()), None)
+        return Situation(
+            running=len(self.running) + len(self.queue.preempted),
+            waiting=len(self.waiting) - len(self.queue.preempted),
+            oldest_wait_ms=now - oldest.arrived_ms if oldest else 0.0,
+            iterations_left=self._iterations_left,
+        )
+
+    def _iterations_left(self) -> int:
+        """Of the running requests, if none is preempted or starved of budget."""
+        return max(
+            (-(-max(0, len(r.prompt_ids) - r.num_computed_tokens) // self._chunk) + r.params.max_tokens
+             - len(r.output_ids) for r in self.running.values()), default=0,
+        )  # fmt: skip
+
+    def _room(self, now: float) -> Room:
+        if self.next_policy is not None:
+            running = len(self.running) + len(self.queue.preempted)
+            return Room(0, f"switching to the {self.next_policy.name} policy: {running} running requests end first")
+        return self.policy.room(self._situation(now))
 
     def _continue_running(self, plan: Schedule) -> None:
-        """Give every running request its tokens, oldest first, and preempt from the other end where blocks run out.
-
-        There is budget for all: what one takes never grows, except for the newest one's share, and nobody joined
-        unless something was left.
-        """
+        """Give every running request its tokens, by rank, and preempt from the other end where blocks run out."""
         for request in list(self.running.values()):
             if request.state is not RequestState.RUNNING:
                 break  # preempted for one of those before it, and so are all after it
-            count = self._tokens_now(request, plan)
+            after = len(self.running) - len(plan.rows) - 1  # each of them gets a token, too
+            count = self._tokens_now(request, plan, after)
             while not self._grow(request, count):
                 victim = next(reversed(self.running.values()))
                 self.preempt(victim)
@@ -144,25 +217,43 @@ class Scheduler:
             else:
                 self._put(request, count, plan)
 
-    def _why_not(self, request: Request, plan: Schedule) -> tuple[WaitReason, str] | None:
-        """Why this one, the first in line, can't join now; None if it can."""
-        if len(self.running) >= self.max_num_seqs:
-            return WaitReason.NO_SEAT, f"seats {len(self.running)} of {self.max_num_seqs}"
-        needed, free = self._will_need(request), self.pool.free_count
-        if needed > free - plan.promised:
-            kept = f", {min(free, plan.promised)} of them kept for those running" if plan.promised else ""
-            return WaitReason.NO_KV, f"needs {needed} blocks, {free} free{kept}"
+    def _no_place(self, request: Request, plan: Schedule, room: Room, joined: int) -> tuple[WaitReason, str] | None:
+        """Why this one, the first in line, can't join now, before its blocks are looked at; None if nothing speaks
+        against it."""
+        if request.started_ms is None and joined >= room.count:
+            return WaitReason.POLICY, room.why
+        if not self.seats.any_free:
+            idle = f", {len(self.seats.idle)} of them idle" if self.seats.idle else ""
+            return WaitReason.NO_SEAT, f"seats {self.max_num_seqs} of {self.max_num_seqs}{idle}"
+        if plan.preempted:
+            return WaitReason.NO_KV, f"blocks ran out in this iteration: {len(plan.preempted)} preempted"
+        return None
+
+    def _no_room(self, request: Request, cached: list[int], plan: Schedule) -> tuple[WaitReason, str] | None:
+        needed = self._will_need(request) - len(cached)
+        available = self.pool.available_count - sum(not self.pool.references(block) for block in cached)
+        if needed > available - plan.promised:
+            kept = f", {min(available, plan.promised)} of them kept for those running" if plan.promised else ""
+            return WaitReason.NO_KV, f"needs {needed} blocks, {available} free{kept}"
         if plan.num_tokens >= self.max_num_batched_tokens:
             return WaitReason.NO_BUDGET, f"budget {plan.num_tokens} of {self.max_num_batched_tokens}"
         return None
 
-    def _admit(self, request: Request, plan: Schedule) -> None:
-        del self.waiting[request.request_id]
-        self._behind = None
+    def _admit(self, request: Request, cached: list[int], plan: Schedule, now: float) -> None:
+        self.pool.share(cached)
+        request.block_table, request.num_computed_tokens = cached, len(cached) * self.pool.block_size
+        self.queue.admit(request, len(request.prompt_ids) - request.num_computed_tokens)
+        if request.started_ms is None:
+            request.started_ms = now
+            request.num_cached_tokens = min(request.num_computed_tokens, len(request.prompt_ids))
+            self.deadlines.started(request, now)
         request.state = RequestState.RUNNING
-        request.seat = heapq.heappop(self._free_seats)
+        request.seat = self.seats.take()
+        newest = next(reversed(self.running.values()), None)
         self.running[request.request_id] = request
-        count = self._tokens_now(request, plan)
+        if newest is not None and request.rank < newest.rank:
+            self.running = OrderedDict(sorted(self.running.items(), key=lambda item: item[1].rank))
+        count = self._tokens_now(request, plan, 0)
         if not self._grow(request, count):
             raise PoolError(f"request {request.request_id} was admitted, and its blocks are not there")
         self._put(request, count, plan)
@@ -173,8 +264,8 @@ class Scheduler:
         plan.num_tokens += count
         plan.promised += max(0, self._will_need(request) - len(request.block_table))
 
-    def _tokens_now(self, request: Request, plan: Schedule) -> int:
-        left = self.max_num_batched_tokens - plan.num_tokens
+    def _tokens_now(self, request: Request, plan: Schedule, after: int) -> int:
+        left = self.max_num_batched_tokens - plan.num_tokens - after
         return min(request.num_tokens - request.num_computed_tokens, self._chunk, left)
 
     def _will_need(self, request: Request) -> int:
@@ -196,8 +287,7 @@ class Scheduler:
         request.block_table += blocks
         return True
 
-    def _release(self, request: Request) -> None:
+    def _release(self, request: Request, idle: bool = False) -> None:
         self.pool.free(request.block_table)
-        request.block_table = []
-        heapq.heappush(self._free_seats, request.seat)
-        request.seat = -1
+        self.seats.give_back(request.seat, idle)
+        request.block_table, request.seat = [], -1

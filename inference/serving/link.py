@@ -27,7 +27,7 @@ from inference.serving.broker_engine import EngineBroker, NoGroup
 from inference.serving.logs import Claim, ClaimResult, Outgoing
 from inference.serving.messages import EngineStatus, Finish, Submission
 from inference.serving.orders import Add, Cancel, Drop, DropAll, Order
-from inference.serving.prompts import Tokenizer, render
+from inference.serving.prompts import Tokenizer, is_slow, render
 
 log = logging.getLogger("batchscope.engine")
 
@@ -50,6 +50,8 @@ class BrokerLink:
         self._loop = asyncio.new_event_loop()
         self._serving: asyncio.Future[tuple[Tokenizer, int]] = self._loop.create_future()
         self._renderer = ThreadPoolExecutor(1, thread_name_prefix="prompt")
+        self._compiler = ThreadPoolExecutor(1, thread_name_prefix="grammar")
+        self._compiling: set[asyncio.Task[None]] = set()
         self._held: dict[str, Claim] = {}
         self._preparing: dict[str, bool] = {}  # being tokenised; True: cancel has been asked for meanwhile
         self._accepting = asyncio.Lock()
@@ -82,7 +84,7 @@ class BrokerLink:
     def announce(self, status: EngineStatus, expiry: float, timeout: float = 2.0) -> None:
         """Set a status that outlives this process, such as why it could not start."""
         self.status = status
-        self._call(self._broker.beat(self._consumer, status, expiry), timeout)
+        self._call(self._announce(status, expiry), timeout)
 
     def close(self, timeout: float = 3.0) -> None:
         """Stop taking, publish what is there, give claims back, say that this consumer is gone."""
@@ -107,9 +109,14 @@ class BrokerLink:
         self._loop.run_forever()
         self._loop.close()
 
+    async def _announce(self, status: EngineStatus, expiry: float) -> None:
+        await end_tasks(self._tasks)  # a heartbeat under way could come later and say something else
+        await self._broker.beat(self._consumer, status, expiry)
+
     async def _close(self) -> None:
-        await end_tasks(self._tasks)
-        self._renderer.shutdown(wait=False, cancel_futures=True)
+        await end_tasks([*self._tasks, *self._compiling])
+        for threads in (self._renderer, self._compiler):
+            threads.shutdown(wait=False, cancel_futures=True)
         while self._outbox:
             await self._publish_some()
         for claim in self._held.values():
@@ -191,7 +198,7 @@ class BrokerLink:
                     await self._take(submission, result)
 
     async def _take(self, submission: Submission, result: ClaimResult) -> None:
-        claim, so_far = result.claim, result.log
+        claim = result.claim
         self._held[claim.request_id] = claim
         if result.cancelled:
             self._finish(result, "cancelled")
@@ -200,13 +207,34 @@ class BrokerLink:
             message = f"the engine failed {MAX_ATTEMPTS} times while it worked on this request"
             self._finish(result, "error", "engine_unavailable", message)
             return
-        tokenizer, _ = self._serving.result()
         self._preparing[claim.request_id] = False
+        if not is_slow(submission):
+            await self._prepare(submission, result, self._renderer)
+            return
+        task = self._loop.create_task(self._prepare(submission, result, self._compiler))  # the others don't wait for it
+        self._compiling.add(task)
+        task.add_done_callback(self._compiling.discard)
+
+    async def _prepare(self, submission: Submission, result: ClaimResult, threads: ThreadPoolExecutor) -> None:
+        claim, so_far = result.claim, result.log
+        tokenizer, _ = self._serving.result()
         try:
-            prompt_ids, params = await self._loop.run_in_executor(self._renderer, render, tokenizer, submission)
-            add = Add(claim, prompt_ids, params, submission.user, so_far.token_ids, so_far.next_seq)
-            self._orders.put(add)
-            if self._preparing[claim.request_id]:
+            rendered = await self._loop.run_in_executor(threads, render, tokenizer, submission)
+            if self._held.get(claim.request_id) is not claim:  # lost, or taken anew
+                return
+            self._orders.put(
+                Add(
+                    claim,
+                    rendered.prompt_ids,
+                    rendered.params,
+                    submission.user,
+                    so_far.token_ids,
+                    so_far.next_seq,
+                    submission.submitted_at,
+                    rendered.grammar,
+                )
+            )
+            if self._preparing.get(claim.request_id):
                 self._orders.put(Cancel(claim.request_id))
         except RequestRefused as error:
             self._finish(result, "error", error.code, str(error))
@@ -216,7 +244,8 @@ class BrokerLink:
             log.exception("prompt_failed: request %s", claim.request_id)
             self._finish(result, "error", "internal", "the prompt could not be read")
         finally:
-            del self._preparing[claim.request_id]
+            if self._held.get(claim.request_id, claim) is claim:
+                self._preparing.pop(claim.request_id, None)
 
     def _finish(self, result: ClaimResult, reason: str, code: str = "", message: str = "") -> None:
         """End a request that never reaches this process's engine."""

@@ -52,6 +52,9 @@ class Delta(Message):
     `token_ids` are all ids since the entry before (tokens whose text was held back are in the next entry), so the ids
     of all entries are the answer so far, and an engine can go on from them. One entry per text-bearing token makes
     `seq` a pure function of the answer: a request that is run again numbers its deltas the same.
+
+    `logprobs`, where asked for, has for each of token_ids its token_id, token (the text of that id alone), logprob, and
+    top: a list of the same three for the most likely tokens.
     """
 
     request_id: str
@@ -60,6 +63,7 @@ class Delta(Message):
     token_ids: list[int]
     iteration: int
     created_at: float = 0.0  # Unix seconds, when the engine committed it
+    logprobs: list[dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ class Finish(Message):
 
     `token_ids` are the ids since the last delta (an EOS, a stop string's tokens). Text still held back at the end goes
     out as a delta before this. `error_code` and `error_message` are set when finish_reason is "error".
+    `error_message` also says which limit an expired request met.  `logprobs`: as a delta's, of these token_ids.
     `receipt`: parts in ms; a first form: queue, prefill, decode, total.
     """
 
@@ -86,6 +91,7 @@ class Finish(Message):
     first_token_at: float = 0.0
     finished_at: float = 0.0
     engine: str = ""
+    logprobs: list[dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

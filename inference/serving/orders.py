@@ -7,14 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from inference.config import SamplingParams
 from inference.serving.logs import Claim
 
+if TYPE_CHECKING:
+    from inference.text.grammar import Grammar
+
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Run this request. `output_ids`: tokens that an earlier worker produced; `next_seq`: where its log goes on."""
+    """Run this request. `output_ids`: tokens that an earlier worker produced; `next_seq`: where its log goes on.
+
+    submitted_at: Unix seconds, 0 where nobody knows.  grammar: of its response_format.
+    """
 
     claim: Claim
     prompt_ids: Sequence[int]
@@ -22,6 +29,8 @@ class Add:
     user: str
     output_ids: Sequence[int]
     next_seq: int
+    submitted_at: float = 0.0
+    grammar: Grammar | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,19 @@
-"""From a submission to what an engine is asked: prompt ids and parameters.
+"""From a submission to what an engine is asked: prompt ids, parameters, the grammar of the answer.
 
 Knows: the forms a submission can have. Must not know: the broker, the engine. Runs off the event loop and off the step
-thread, since a long prompt takes long to tokenise.
+thread: a long prompt takes long to tokenise, and a grammar to compile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from inference.config import ParameterError, SamplingParams
 from inference.serving.messages import Submission
+
+if TYPE_CHECKING:
+    from inference.text.grammar import Grammar
 
 
 class Tokenizer(Protocol):
@@ -19,13 +22,32 @@ class Tokenizer(Protocol):
     def encode_chat(self, messages: list[dict[str, str]]) -> list[int]: ...
 
 
-def render(tokenizer: Tokenizer, submission: Submission) -> tuple[Sequence[int], SamplingParams]:
-    """Prompt ids and parameters. Raises ParameterError where the submission is wrong."""
+class Rendered(NamedTuple):
+    prompt_ids: Sequence[int]
+    params: SamplingParams
+    grammar: Grammar | None
+
+
+def render(tokenizer: Any, submission: Submission) -> Rendered:
+    """All that the engine is asked. Raises ParameterError or RequestRefused where the submission is wrong."""
     try:
         params = SamplingParams.from_mapping(submission.params)
     except TypeError:
         raise ParameterError("params must be an object of sampling parameters") from None
-    return _prompt_ids(tokenizer, submission), params
+    return Rendered(_prompt_ids(tokenizer, submission), params, _grammar(tokenizer, params))
+
+
+def is_slow(submission: Submission) -> bool:
+    """Whether `render` may take seconds."""
+    return isinstance(submission.params, dict) and submission.params.get("response_format") is not None
+
+
+def _grammar(tokenizer: Any, params: SamplingParams) -> Grammar | None:
+    if params.response_format is None:
+        return None
+    from inference.text.grammar import compile_grammar
+
+    return compile_grammar(params.response_format, tokenizer)
 
 
 def _prompt_ids(tokenizer: Tokenizer, submission: Submission) -> Any:

@@ -13,15 +13,16 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from inference.config import EngineConfig, ParameterError
 from inference.execution.models.errors import ModelError
 from inference.scheduling.request import RequestRefused
+from inference.serving.entries import Entries
 from inference.serving.link import BrokerLink
 from inference.serving.logs import Claim, Event, Outgoing
-from inference.serving.messages import Delta, EngineStatus, Finish
+from inference.serving.messages import EngineStatus, Finish
 from inference.serving.orders import Add, Cancel, Drop, DropAll, Order, Stop
 from inference.text.errors import TokenizerError
 
@@ -30,6 +31,7 @@ log = logging.getLogger("batchscope.engine")
 EXIT_CRASHED = 1
 EXIT_NO_MODEL = 3  # the engine could not be made: a setting or a model file is wrong
 FAILED_SHOWN = 120.0  # seconds that the status "failed" is kept
+WAIT_AT_ONCE = 1.0  # seconds; while a batch fills, the heartbeat goes on telling that all is well
 
 
 def run_worker(
@@ -99,6 +101,7 @@ class Worker:
 
     def __init__(self, engine: Any, link: BrokerLink, orders: SimpleQueue[Order], status: EngineStatus) -> None:
         self._engine, self._link, self._orders = engine, link, orders
+        self._entries = Entries(engine.tokenizer, status.name)
         self._claims: dict[str, Claim] = {}
         self._leaving: dict[str, Add | None] = {}  # dropped, not out of the engine yet; what to add once it is
         self._stopping = False
@@ -116,19 +119,30 @@ class Worker:
         self._report(None)
         self._link.serve(self._engine.tokenizer, self._engine.config.max_num_seqs)
         while True:
-            self._obey()
+            is_news = self._obey()
             if self._stopping:
                 return
-            if self._engine.has_work:
+            if self._engine.has_work and (is_news or self._engine.seconds_to_next_step() <= 0):
                 self._step()
 
-    def _obey(self) -> None:
-        """Carry out all orders that are there; with nothing to run, wait for one."""
+    def _obey(self) -> bool:
+        """Carry out all orders that are there; with nothing to run, wait for one. Whether there were any."""
+        orders = self._orders
         if not self._engine.has_work:
             self._report(None)
-            self._carry_out(self._orders.get())
-        while not self._orders.empty():
-            self._carry_out(self._orders.get())
+            self._carry_out(orders.get())
+        elif (seconds := self._engine.seconds_to_next_step()) <= 0:
+            if orders.empty():
+                return False
+        else:
+            self._report(None)
+            try:
+                self._carry_out(orders.get(timeout=min(seconds, WAIT_AT_ONCE)))
+            except Empty:
+                return False
+        while not orders.empty():
+            self._carry_out(orders.get())
+        return True
 
     def _carry_out(self, order: Order) -> None:
         match order:
@@ -176,6 +190,8 @@ class Worker:
                 request_id=request_id,
                 user=add.user,
                 output_ids=add.output_ids,
+                grammar=add.grammar,
+                age=max(0.0, time.time() - add.submitted_at) if add.submitted_at else 0.0,
             )
         except RequestRefused as error:
             self._end_unrun(add, "error", error.code, str(error))
@@ -207,10 +223,8 @@ class Worker:
         record = output.record
         if record is not None:
             self._n = record.n
-        events: list[Event] = [
-            Delta(d.request_id, d.seq, d.text, list(d.token_ids), self._n, now) for d in output.deltas
-        ]
-        events += [self._finish(finish, now) for finish in output.finishes]
+        events: list[Event] = [self._entries.delta(delta, self._n, now) for delta in output.deltas]
+        events += [self._entries.finish(finish, self._n, now) for finish in output.finishes]
         items = [Outgoing(self._claims[e.request_id], e) for e in events if e.request_id in self._claims]
         if items or record is not None:
             self._link.publish(items, record)
@@ -220,38 +234,25 @@ class Worker:
                 self._add(add)
         self._report(record)
 
-    def _finish(self, finish: Any, now: float) -> Finish:
-        return Finish(
-            request_id=finish.request_id,
-            seq=finish.seq,
-            finish_reason=str(finish.finish_reason),
-            token_ids=list(finish.token_ids),
-            prompt_tokens=finish.prompt_tokens,
-            completion_tokens=finish.completion_tokens,
-            cached_tokens=finish.cached_tokens,
-            error_code=finish.error_code,
-            error_message=finish.error_message,
-            receipt=finish.receipt,
-            iteration=self._n,
-            started_at=finish.started_at,
-            first_token_at=finish.first_token_at,
-            finished_at=now,
-            engine=self._status.name,
-        )
-
     def _report(self, record: Any) -> None:
-        """Bring the heartbeat's status up to date: after a step, and on going idle; then the pool checks its books."""
+        """Bring the heartbeat's status up to date: after a step, while a batch fills, and on going idle; then the pool
+        checks its books."""
+        settings = self._status.settings
+        policy = self._engine.scheduler.policy.name
+        if settings["policy"] != policy:
+            settings = {**settings, "policy": policy}
+        numbers: dict[str, Any] = {}
         if record is not None:
-            numbers: dict[str, Any] = {
+            numbers = {
                 "running": len(record.rows),
                 "waiting": record.waiting_total,
                 "kv": asdict(record.kv),
                 "busy": True,
             }
-        else:
+        elif not self._engine.has_work:
             pool = self._engine.pool
             pool.check()
             kv = {"free": pool.free_count, "cached": pool.cached_count, "used": pool.held_count}
             numbers = {"running": 0, "waiting": 0, "kv": {**kv, "total": pool.num_blocks}, "busy": False}
-        self._status = replace(self._status, progress_at=time.time(), **numbers)
+        self._status = replace(self._status, progress_at=time.time(), settings=settings, **numbers)
         self._link.status = self._status

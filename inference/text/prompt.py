@@ -83,6 +83,24 @@ def chat_headers(template: ChatTemplate, control: ControlTokens) -> tuple[str, s
     return (control.resolve(user), control.resolve(assistant)) if user and assistant else None
 
 
+def turn_end(template: ChatTemplate, control: ControlTokens) -> str | None:
+    """The control token, under its name, that the template ends an assistant's message with; None where it has none.
+
+    Where it opens the assistant's next message (templates that always end with that), it does not end one.
+    """
+    question, answer = (f"{secrets.token_hex(8)}\u2021" for _ in range(2))
+    try:
+        written = template.render(
+            [{"role": "user", "content": question}, {"role": "assistant", "content": answer}], False
+        )
+    except TemplateRefusal:
+        return None
+    _, found, rest = control.resolve(written).rpartition(answer)
+    end = next((name for name in control.names.values() if found and rest.lstrip().startswith(name)), None)
+    headers = chat_headers(template, control)
+    return None if headers and end and end in headers[1] else end
+
+
 def _common_end(one: str, other: str) -> str:
     length = 0
     while length < min(len(one), len(other)) and one[-length - 1] == other[-length - 1]:

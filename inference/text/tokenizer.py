@@ -19,7 +19,7 @@ from inference.config import RequestRefused
 from inference.text.control import ControlTokens, scrub
 from inference.text.errors import TokenizerError
 from inference.text.pieces import Pieces
-from inference.text.prompt import chat_headers, check_messages, render_chat
+from inference.text.prompt import chat_headers, check_messages, render_chat, turn_end
 from inference.text.template import ChatTemplate
 
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -31,23 +31,26 @@ def load_tokenizer(folder: Path | str) -> Tokenizer:
     folder = Path(folder)
     spec = _read_json(folder / "tokenizer.json")
     if spec is None:
-        raise TokenizerError(f"there is no tokenizer.json in {folder}.")
-    config: dict[str, Any] = {}
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        config |= _read_json(folder / name) or {}
+        raise TokenizerError(_without_tokenizer(folder))
     try:
+        config: dict[str, Any] = {}
+        for name in ("special_tokens_map.json", "tokenizer_config.json"):
+            config |= _read_json(folder / name) or {}
         _add_missing_tokens(spec, config)
-        return Tokenizer(spec, _named_tokens(config), _template_source(folder, config), _eos_ids(folder))
+        made = Tokenizer(spec, _named_tokens(config), _template_source(folder, config), _eos_ids(folder))
     except TokenizerError:
         raise
     except Exception as error:  # tokenizers raises bare Exceptions; a file of the wrong shape, KeyError and its like
-        raise TokenizerError(f"the tokenizer in {folder} can't be used: {error}.") from error
+        raise TokenizerError(f"the tokenizer in {folder} can't be used: {_one_line(error)}.") from error
+    _check_width(folder, made.vocab_size)
+    return made
 
 
 class Tokenizer:
     """Encodes and decodes. Safe to use from several threads; encoding releases the GIL.
 
-    vocab_size: ids are below it (the model's logits may be wider).  eos_token_ids: ids that end an answer.
+    vocab_size: ids are below it (the model's logits may be wider).  eos_token_ids: ids that end an answer: those given,
+    the EOS token, and what the chat template ends an assistant's message with.
     special_ids: never shown.  control_ids: never made from user text; holds the special ids.
     """
 
@@ -65,8 +68,8 @@ class Tokenizer:
         self.special_ids = self.pieces.special_ids
         self.control_ids = frozenset(i for token in self._control.names if (i := plain.token_to_id(token)) is not None)
         self.vocab_size: int = max(plain.get_vocab(with_added_tokens=True).values(), default=-1) + 1
-        eos = {plain.token_to_id(named_tokens["eos_token"])} if "eos_token" in named_tokens else set()
-        self.eos_token_ids = frozenset(i for i in {*eos, *eos_ids} if i is not None and i >= 0)
+        ends = [*eos_ids, plain.token_to_id(named_tokens.get("eos_token", "")), self._turn_end()]
+        self.eos_token_ids = frozenset(i for i in ends if i is not None and 0 <= i < self.vocab_size)
 
     def encode_text(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Ids of a raw prompt; control tokens in it stay text. `add_special_tokens`: a BOS where the model has one."""
@@ -101,6 +104,10 @@ class Tokenizer:
         """How a user's and the assistant's messages begin, as `decode_named` has it; None where it can't be told."""
         return None if self._template is None else chat_headers(self._template, self._control)
 
+    def _turn_end(self) -> int | None:
+        name = None if self._template is None else turn_end(self._template, self._control)
+        return None if name is None else self._named.token_to_id(name)
+
     def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
         # encode() would hold the GIL: a second for 2 MB of text.
         return self._named.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
@@ -111,7 +118,7 @@ def _read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise TokenizerError(f"{path} can't be read as JSON: {error}.") from error
 
 
@@ -144,8 +151,30 @@ def _template_source(folder: Path, config: dict[str, Any]) -> str | None:
 
 def _eos_ids(folder: Path) -> list[int]:
     """Ids that end an answer in generation_config.json and config.json: one or a list of them."""
-    found: list[int] = []
+    found: list[Any] = []
     for name in ("generation_config.json", "config.json"):
         value = (_read_json(folder / name) or {}).get("eos_token_id")
         found += value if isinstance(value, list) else [value]
-    return [index for index in found if isinstance(index, int)]
+    return [index for index in found if type(index) is int]
+
+
+def _check_width(folder: Path, vocab_size: int) -> None:
+    """Raises TokenizerError where the tokenizer makes ids that the model of the folder does not have."""
+    width = (_read_json(folder / "config.json") or {}).get("vocab_size")
+    if type(width) is int and width < vocab_size:
+        raise TokenizerError(
+            f"the tokenizer in {folder} has ids up to {vocab_size - 1}, and its model has {width} ids; they don't go "
+            "together."
+        )
+
+
+def _without_tokenizer(folder: Path) -> str:
+    other = next((name for name in ("tokenizer.model", "vocab.json", "vocab.txt") if (folder / name).is_file()), None)
+    if other is None:
+        return f"there is no tokenizer.json in {folder}."
+    return f"there is no tokenizer.json in {folder}, only {other}; save the tokenizer with transformers to make one."
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(f"{error}".split()).rstrip(".")
+    return text if isinstance(error, ValueError) or type(error) is Exception else f"{type(error).__name__} {text}"

@@ -13,6 +13,7 @@ from typing import Any
 
 from django.db import DatabaseError
 
+from inference.config import SamplingParams
 from inference.scheduling.request import RequestRefused
 from inference.serving.messages import Delta, Finish
 from playground.conversations import as_uuid, conversations_of, touch
@@ -29,6 +30,7 @@ from playground.sockets.protocol import (
     Generate,
     ProtocolError,
     Resume,
+    TokenLogprobs,
     Usage,
 )
 
@@ -39,9 +41,10 @@ log = logging.getLogger(__name__)
 class ChatSocket(Socket):
     async def on_generate(self, message: Generate) -> None:
         params = message.sampling_params()
+        self._check(message, params)
         conversation = await self._conversation(message.conversation)
         try:
-            request = await get_gateway().submit(
+            requests = await get_gateway().submit_all(
                 self.user,
                 messages=message.message_dicts(),
                 prompt=message.prompt,
@@ -55,11 +58,21 @@ class ChatSocket(Socket):
             log.exception("accept_failed", extra={"code": "engine_unavailable"})
             words = "the request could not be stored just now, so it was not accepted; send it again later"
             raise ProtocolError("engine_unavailable", words, ref=message.ref) from None
-        request_id = str(request.pk)
-        await self.send_message(Accepted(ref=message.ref, request_id=request_id, position=request.position))
-        self.start(request_id, self._stream(request_id, 0))
+        for request in requests:
+            request_id = str(request.pk)
+            await self.send_message(Accepted(ref=message.ref, request_id=request_id, position=request.position))
+            self.start(request_id, self._stream(request_id, 0))
         if conversation is not None:
-            await database(touch)(conversation, request.asked)
+            await database(touch)(conversation, requests[0].asked)
+
+    def _check(self, message: Generate, params: SamplingParams) -> None:
+        """What parameters alone don't tell."""
+        if params.n > 1 and message.conversation is not None:
+            words = f"n is {params.n}; in a conversation each turn has one answer, so n must be 1"
+            raise ProtocolError("bad_params", words, ref=message.ref)
+        if params.priority > 0 and not self.user.is_staff:
+            words = f"priority is {params.priority}; only staff may go before others, so at most 0 is allowed"
+            raise ProtocolError("forbidden", words, ref=message.ref)
 
     async def on_cancel(self, message: Cancel) -> None:
         request_id = _canonical(message.request_id)
@@ -102,6 +115,7 @@ class ChatSocket(Socket):
                     text=event.text,
                     tokens=len(event.token_ids),
                     iteration=event.iteration,
+                    logprobs=_logprobs(event),
                 )
             )
             return
@@ -129,4 +143,9 @@ def _finished(event: Finish) -> Finished:
         finish_reason=event.finish_reason,
         usage=Usage(**usage),
         receipt=event.receipt,
+        logprobs=_logprobs(event),
     )
+
+
+def _logprobs(event: Delta | Finish) -> list[TokenLogprobs] | None:
+    return [TokenLogprobs(**token) for token in event.logprobs] if event.logprobs else None

@@ -44,6 +44,12 @@ class ChatMessage(ClientModel):
 
 
 class Generate(ClientModel):
+    """Asks for an answer, or for `params.n` of them: then each is a request of its own, with its own `accepted` (all
+    have this message's ref), deltas and finish. All are accepted or none. Their seeds derive from one, so that the
+    family can be had again; the first has `params.seed` itself. A turn of a conversation has one answer, so n is 1.
+    `params.priority` above 0 is for staff.
+    """
+
     type: Literal["generate"]
     ref: Ref | None = None
     messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
@@ -137,6 +143,20 @@ class Queued(ServerModel):
     eta_ms: float | None = None
 
 
+class LikelyToken(ServerModel):
+    """`token`: the text of this id alone; what is not whole characters has U+FFFD in it. logprob: natural logarithm."""
+
+    token_id: int
+    token: str
+    logprob: float
+
+
+class TokenLogprobs(LikelyToken):
+    """A token of the answer; `top`: the most likely ones in its place, as many as `params.logprobs` asked for."""
+
+    top: list[LikelyToken]
+
+
 class DeltaFrame(ServerModel):
     type: Literal["delta"] = "delta"
     request_id: str
@@ -144,6 +164,7 @@ class DeltaFrame(ServerModel):
     text: str
     tokens: int
     iteration: int
+    logprobs: list[TokenLogprobs] | None = None
 
 
 class Usage(ServerModel):
@@ -153,12 +174,15 @@ class Usage(ServerModel):
 
 
 class Finished(ServerModel):
+    """`logprobs`: of tokens that came after the last delta, without text of their own."""
+
     type: Literal["finished"] = "finished"
     request_id: str
     seq: int
     finish_reason: str
     usage: Usage
     receipt: dict[str, Any]
+    logprobs: list[TokenLogprobs] | None = None
 
 
 class ErrorFrame(ServerModel):

@@ -34,17 +34,17 @@ class SchedulerSocket(Socket):
     async def opened(self) -> None:
         await super().opened()
         self._last: dict[str, tuple[int, int]] = {}  # (epoch, n) of the newest record sent, by engine
-        self._engines: list[tuple[str, str, int]] | None = None
+        self._engines: list[tuple[Any, ...]] | None = None
         self.start("engines", self._watch_engines())
 
     async def _watch_engines(self) -> None:
-        """Snapshots, now and whenever the set of engines or the state of one changes; then records."""
+        """Snapshots, now and whenever the set of engines or the state or policy of one changes; then records."""
         while True:
             try:
                 engines = await get_gateway().client.engines()
             except UNREACHABLE:
                 engines = []
-            seen = [(engine.name, engine.state, engine.epoch) for engine in engines]
+            seen = [(engine.name, engine.state, engine.epoch, engine.settings.get("policy")) for engine in engines]
             if seen != self._engines:
                 first = self._engines is None
                 await self._send_snapshot(engines)

@@ -185,7 +185,7 @@ def test_cancel_between_iterations() -> None:
     assert (finish.finish_reason, finish.completion_tokens) == (FinishReason.CANCELLED, 5)
     assert ids_of(steps, "one") == whole.token_ids[:5]
     assert [f.reason for f in steps[-1].record.finished] == ["cancelled"]
-    assert (steps[-1].record.rows, steps[-1].record.kv.free) == ((), 64)
+    assert (steps[-1].record.rows, steps[-1].record.kv.free, steps[-1].record.kv.cached) == ((), 63, 1)
 
 
 def test_cancel_of_an_unknown_request_says_so() -> None:
@@ -223,7 +223,7 @@ def test_a_request_whose_end_was_not_told_ends_at_once() -> None:
 
 
 def test_records_tell_the_iteration() -> None:
-    engine = toy_engine(max_num_seqs=2, max_num_batched_tokens=8)
+    engine = toy_engine(max_num_seqs=2, max_num_batched_tokens=8, prefill_chunk=8)
     engine.epoch = 17
     for name, prompt in zip("abc", (3, 12, 2), strict=True):
         engine.add_request([5] * prompt, SamplingParams(max_tokens=3, ignore_eos=True), request_id=name)

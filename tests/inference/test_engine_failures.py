@@ -31,7 +31,7 @@ def run_all(engine: Engine) -> dict[str, Answer]:
         for delta in step.deltas:
             deltas[delta.request_id].append(delta)
         ends.update({finish.request_id: finish for finish in step.finishes})
-    assert engine.pool.free_count == engine.pool.num_blocks
+    assert engine.pool.available_count == engine.pool.num_blocks
     return {name: (deltas[name], ends[name]) for name in PROMPTS}
 
 

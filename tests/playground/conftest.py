@@ -45,13 +45,16 @@ class FakeGateway:
     async def ensure_started(self) -> None:
         pass
 
-    async def submit(self, user: User, *, params: Any, ref: str = "", **fields: Any) -> InferenceRequest:
+    async def submit_all(self, user: User, *, params: Any, ref: str = "", **fields: Any) -> list[InferenceRequest]:
         if self.refusal is not None:
             raise self.refusal
-        row = InferenceRequest(owner=user, seed=params.seed or 7, params=params.to_mapping(), ref=ref, **fields)
-        await row.asave(force_insert=True)
-        row.position = 3
-        return row
+        family = []
+        for one in params.siblings():
+            row = InferenceRequest(owner=user, seed=one.seed or 7, params=one.to_mapping(), ref=ref, **fields)
+            await row.asave(force_insert=True)
+            row.position = 3
+            family.append(row)
+        return family
 
     async def cancel(self, user: User, request_id: str) -> bool:
         found = await InferenceRequest.objects.filter(owner=user, pk=request_id).aexists()
@@ -76,13 +79,27 @@ class FakeGateway:
         if "explode" in words:
             raise ZeroDivisionError("a secret of the server: /etc/passwd")
         for i, word in enumerate(words, 1):
-            yield Delta(request_id, i, word + " ", [i], i)
+            logprobs = [{"token_id": i, "token": word, "logprob": -0.5, "top": []}] if "likely" in words else None
+            yield Delta(request_id, i, word + " ", [i], i, logprobs=logprobs)
         while "slow" in words and request_id not in self.cancelled:
             await asyncio.sleep(0.005)
         reason = "cancelled" if request_id in self.cancelled else "stop"
         error = ("error", "numerical_error", "the model gave no number") if "nan" in words else (reason, "", "")
         receipt = {"queue": 1.0, "prefill": 2.0, "decode": 3.0, "total": 6.0}
-        yield Finish(request_id, len(words) + 1, error[0], [], 5, len(words), 0, error[1], error[2], receipt)
+        end = [{"token_id": 2, "token": "", "logprob": -0.25, "top": [{"token_id": 7, "token": "x", "logprob": -2.0}]}]
+        yield Finish(
+            request_id,
+            len(words) + 1,
+            error[0],
+            [],
+            5,
+            len(words),
+            0,
+            error[1],
+            error[2],
+            receipt,
+            logprobs=end if "likely" in words else None,
+        )
 
 
 def _gateway_everywhere(monkeypatch: pytest.MonkeyPatch, gateway: FakeGateway) -> None:

@@ -153,7 +153,11 @@ async def test_a_conversation_must_be_ones_own(alice: User, bob: User, gateway: 
         ({"max_tokenz": 5}, "max_tokenz"),
         ({"seed": 2**63}, "seed is"),
         ({"stop_token_ids": [-1]}, "stop_token_ids is -1"),
-        ({"n": 2}, "n is not supported"),
+        ({"n": 17}, "n is 17; it must be from 1 to 16"),
+        ({"logprobs": 21}, "logprobs is 21"),
+        ({"priority": -3}, "priority is -3"),
+        ({"response_format": {"type": "xml"}}, "response_format must be an object with a type"),
+        ({"response_format": {"type": "regex", "regex": "x" * 70_000}}, "at most 65536"),
     ],
 )
 async def test_bad_params(params: dict[str, Any], part: str, alice: User, gateway: Any) -> None:
@@ -162,6 +166,68 @@ async def test_bad_params(params: dict[str, Any], part: str, alice: User, gatewa
     error = await browser.hear()
     assert (error["type"], error["code"], error["ref"]) == ("error", "bad_params", "r")
     assert part in error["message"]
+    await browser.disconnect()
+
+
+async def test_several_answers_to_one_question(alice: User, gateway: Any) -> None:
+    browser = await Browser.of(alice)
+    await browser.ask(type="generate", ref="mine", prompt="one two", params={"n": 3, "seed": 9})
+    accepted: dict[str, str] = {}
+    texts: dict[str, str] = {}
+    finished = 0
+    while finished < 3:
+        frame = await browser.hear()
+        if frame["type"] == "accepted":
+            accepted[frame["request_id"]] = frame["ref"]
+        elif frame["type"] == "delta":
+            texts[frame["request_id"]] = texts.get(frame["request_id"], "") + frame["text"]
+        else:
+            finished += frame["type"] == "finished"
+    assert list(accepted.values()) == ["mine"] * 3
+    assert texts == dict.fromkeys(accepted, "one two ")
+    seeds = [row.seed async for row in InferenceRequest.objects.filter(pk__in=accepted)]
+    assert 9 in seeds
+    assert len(set(seeds)) == 3
+    await browser.disconnect()
+
+
+async def test_a_turn_of_a_conversation_has_one_answer(alice: User, gateway: Any) -> None:
+    conversation = await Conversation.objects.acreate(owner=alice)
+    browser = await Browser.of(alice)
+    await browser.ask(type="generate", ref="r", prompt="hi", params={"n": 2}, conversation=str(conversation.pk))
+    error = await browser.hear()
+    assert (error["code"], error["ref"]) == ("bad_params", "r")
+    assert error["message"] == "n is 2; in a conversation each turn has one answer, so n must be 1"
+    assert not await InferenceRequest.objects.aexists()
+    await browser.disconnect()
+
+
+async def test_only_staff_may_go_before_others(alice: User, staff: User, gateway: Any) -> None:
+    browser = await Browser.of(alice)
+    await browser.ask(type="generate", ref="r", prompt="hi", params={"priority": 1})
+    error = await browser.hear()
+    assert (error["code"], error["ref"]) == ("forbidden", "r")
+    assert error["message"] == "priority is 1; only staff may go before others, so at most 0 is allowed"
+    await browser.ask(type="generate", prompt="hi", params={"priority": -2})
+    assert (await browser.hear())["type"] == "accepted"
+    await browser.disconnect()
+    browser = await Browser.of(staff)
+    await browser.ask(type="generate", prompt="hi", params={"priority": 2})
+    assert (await browser.hear())["type"] == "accepted"
+    await browser.disconnect()
+
+
+async def test_logprobs_come_with_their_tokens(alice: User, gateway: Any) -> None:
+    browser = await Browser.of(alice)
+    await browser.ask(type="generate", prompt="likely words", params={"logprobs": 1})
+    accepted, *deltas, finished = await browser.hear_until("finished")
+    token = {"token_id": 1, "token": "likely", "logprob": -0.5, "top": []}
+    assert [delta["logprobs"][0]["token"] for delta in deltas] == ["likely", "words"]
+    assert deltas[0]["logprobs"] == [token]
+    likely = {"token_id": 7, "token": "x", "logprob": -2.0}
+    assert finished["logprobs"] == [{"token_id": 2, "token": "", "logprob": -0.25, "top": [likely]}]
+    await browser.ask(type="resume", request_id=accepted["request_id"], after_seq=0)
+    assert await browser.hear_until("finished") == [*deltas, finished]
     await browser.disconnect()
 
 

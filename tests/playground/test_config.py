@@ -29,6 +29,10 @@ from playground.database import DatabaseURLError, database_from_url
         ("REDIS_URL", "localhost", "BATCHSCOPE_REDIS_URL"),
         ("DATABASE_URL", "mysql://user:secret@host/name", "BATCHSCOPE_DATABASE_URL can't be used"),
         ("RESUME_GRACE", "nan", "BATCHSCOPE_RESUME_GRACE"),
+        ("POLICY", "magic", "BATCHSCOPE_POLICY is 'magic'; it must be one of: continuous, dynamic, static"),
+        ("RUN_TIMEOUT", "0", "BATCHSCOPE_RUN_TIMEOUT is 0"),
+        ("QUEUE_TIMEOUT", "never", "BATCHSCOPE_QUEUE_TIMEOUT is 'never'"),
+        ("BATCH_DELAY", "none", "BATCHSCOPE_BATCH_DELAY is 'none'"),
     ],
 )
 def test_wrong_values(variable: str, value: str, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,11 +73,21 @@ def test_values_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert config.base_url == "http://[::1]:8000"
 
 
-def test_engine_settings_have_the_engines_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"QUEUE_TIMEOUT": "none", "RUN_TIMEOUT": "", "TOTAL_TIMEOUT": "90.5", "BATCH_SIZE": "None"}
+    for name, value in {**values, "MAX_RUNNING_PER_USER": "3", "PREFIX_CACHING": "false"}.items():
+        monkeypatch.setenv(f"BATCHSCOPE_{name}", value)
+    config = load_settings().engine_config()
+    assert (config.queue_timeout, config.run_timeout, config.total_timeout) == (None, 1800.0, 90.5)
+    assert (config.batch_size, config.max_running_per_user, config.prefix_caching) == (None, 3, False)
+
+
+def test_engine_settings_have_the_engines_defaults_and_a_services_time_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     from inference.config import EngineConfig
 
     monkeypatch.delenv("BATCHSCOPE_MODEL_CACHE", raising=False)
-    assert Settings().engine_config() == EngineConfig()
+    limits = {"queue_timeout": 600.0, "run_timeout": 1800.0, "total_timeout": 3600.0}
+    assert Settings().engine_config() == EngineConfig(**limits)
 
 
 @pytest.mark.parametrize(

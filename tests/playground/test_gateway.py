@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import uuid
+from datetime import timedelta
 
 import pytest
 import pytest_asyncio
@@ -219,6 +220,35 @@ async def test_a_full_queue_refuses_with_true_numbers(gateway, user):
         await gateway.submit(user, prompt=PROMPT, params=PARAMS)
     assert refusal.value.code == "queue_full"
     assert await InferenceRequest.objects.acount() == 50
+
+
+async def test_a_family_is_accepted_whole_or_not_at_all(gateway, user):
+    for _ in range(47):
+        await gateway.submit(user, prompt=PROMPT, params=PARAMS)
+    with pytest.raises(RequestRefused, match="47 requests wait or run, and 50 are allowed; these would be 4 more"):
+        await gateway.submit_all(user, prompt=PROMPT, params=SamplingParams(n=4))
+    assert await InferenceRequest.objects.acount() == 47
+    family = await gateway.submit_all(user, prompt=PROMPT, params=SamplingParams(n=3, seed=5))
+    assert [row.position for row in family] == [47, 48, 49]
+    assert [row.seed for row in family] == [one.seed for one in SamplingParams(n=3, seed=5).siblings()]
+    assert [row.params["n"] for row in family] == [1, 1, 1]
+
+
+async def test_a_family_without_a_seed_derives_from_the_one_that_is_chosen(gateway, user):
+    family = await gateway.submit_all(user, prompt=PROMPT, params=SamplingParams(n=3))
+    assert [row.seed for row in family] == [one.seed for one in SamplingParams(n=3, seed=family[0].seed).siblings()]
+
+
+async def test_a_request_that_is_too_old_expires(gateway, user, start_worker):
+    """Its time counts from when it was accepted, not from when an engine came to it."""
+    row = await InferenceRequest.objects.acreate(owner=user, prompt=PROMPT, params={"max_tokens": 100}, seed=7)
+    await InferenceRequest.objects.filter(pk=row.pk).aupdate(created_at=row.created_at - timedelta(hours=2))
+    start_worker()
+    await gateway.ensure_started()
+    row = await asyncio.wait_for(until_final(row.pk), 20)
+    assert (row.state, row.finish_reason, row.error_message) == ("expired", "expired", "it took too long")
+    [finish] = await read(gateway, user, str(row.pk))
+    assert finish.finish_reason == "expired"
 
 
 async def test_position_counts_those_before(gateway, user):

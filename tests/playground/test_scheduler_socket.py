@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -66,6 +67,16 @@ async def test_no_engine_yet(staff: User, gateway: Any, monkeypatch: pytest.Monk
     gateway.client.statuses = [status(busy=False)]
     engine = (await viewer.hear())["engines"][0]
     assert (engine["state"], engine["running"], engine["waiting"]) == ("ready", [], [])
+    await viewer.disconnect()
+
+
+async def test_another_policy_is_told(staff: User, gateway: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "STATUS_INTERVAL", 0.01)
+    gateway.client.statuses = [status()]
+    viewer = await Browser.of(staff, "/ws/scheduler/")
+    await viewer.hear("snapshot")
+    gateway.client.statuses = [replace(status(), settings={"policy": "static"})]
+    assert (await viewer.hear("snapshot"))["engines"][0]["settings"] == {"policy": "static"}
     await viewer.disconnect()
 
 

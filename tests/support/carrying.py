@@ -104,7 +104,7 @@ def check_jobs(engine: Engine, jobs: list[Job], alone: list[Output]) -> None:
             assert job.text == expected.text
             assert finish.finish_reason is expected.finish_reason
         assert finish.completion_tokens == len(job.ids)
-    assert engine.pool.free_count == engine.pool.num_blocks
+    assert engine.pool.available_count == engine.pool.num_blocks
     assert not engine.scheduler.running
     assert not engine.scheduler.waiting
 

@@ -1,4 +1,4 @@
-"""Small random Llamas, GGUF files made from them, and batches for them. The default model's folder, too."""
+"""Small random decoders of the native family, GGUF files made from them, and batches for them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import Any
 import gguf
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+import transformers
+from transformers import LlamaForCausalLM, PreTrainedModel
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from inference.execution.batch import Batch
 from inference.execution.models.decoder_config import read_config
+from inference.execution.models.gguf_tokenizer import write_tokenizer
 from inference.execution.models.llama import LlamaModel
 from inference.execution.models.weights import WeightFolder
 
@@ -30,8 +33,18 @@ TINY = {
 
 
 def tiny_llama(**overrides: Any) -> LlamaForCausalLM:
+    return tiny_model("Llama", **overrides)  # type: ignore[return-value]
+
+
+def tiny_model(family: str, **overrides: Any) -> PreTrainedModel:
+    """A model of transformers' classes of that name. Norms and biases are random too: ones and zeros hide faults."""
     torch.manual_seed(0)
-    return LlamaForCausalLM(LlamaConfig(**{**TINY, **overrides})).eval()
+    config = getattr(transformers, f"{family}Config")(**{**TINY, **overrides})
+    model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 1:
+            parameter.data.normal_(1.0 if "norm" in name else 0.0, 0.3)
+    return model
 
 
 def load_llama(folder: Path, dtype: torch.dtype = torch.float32) -> LlamaModel:
@@ -75,52 +88,89 @@ class PagedSequences:
         )
 
 
-def write_gguf(path: Path, model: LlamaForCausalLM, kind: str, vocabulary: dict[str, Any]) -> None:
-    """The model as llama.cpp's converter would write it; matrices as `kind`, norms in F32."""
+def write_gguf(path: Path, model: PreTrainedModel, kind: str, vocabulary: dict[str, Any]) -> None:
+    """The model as llama.cpp's converter would write it; matrices as `kind`, the others in F32.
+
+    What the file then says its matrices are is put into the model.
+    """
     config = model.config
-    writer = gguf.GGUFWriter(path, "llama")
+    name = {"mistral": "llama"}.get(config.model_type, config.model_type)
+    writer = gguf.GGUFWriter(path, name)
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_rope_freq_base(float(config.rope_parameters["rope_theta"]))
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    if getattr(config, "head_dim", None):
+        writer.add_key_length(config.head_dim)
+    _add_rope(writer, config)
     add_vocabulary(writer, vocabulary)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
-    for name, tensor in model.state_dict().items():
-        if name == "lm_head.weight" and config.tie_word_embeddings:
-            continue
-        values = tensor.numpy()
-        if "q_proj" in name:
-            values = interleave(values, config.num_attention_heads)
-        elif "k_proj" in name:
-            values = interleave(values, config.num_key_value_heads)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[name.upper()], config.num_hidden_layers)
+    for parameter_name, parameter in model.named_parameters():
+        gguf_name = names.get_name(parameter_name, try_suffixes=(".weight", ".bias"))
+        heads = config.num_attention_heads if "q_proj" in parameter_name else config.num_key_value_heads
+        turned = name == "llama" and ("q_proj" in parameter_name or "k_proj" in parameter_name)
+        values = parameter.detach().numpy()
+        values = interleave(values, heads) if turned else values
         quant = gguf.GGMLQuantizationType[kind if values.ndim == 2 else "F32"]
-        data = gguf.quants.quantize(values, quant)
-        gguf_name = names.get_name(name, try_suffixes=(".weight",))
-        raw = quant if quant.name not in ("F32", "F16") else None
-        writer.add_tensor(gguf_name, data, raw_dtype=raw)
+        raw = quantise(values, quant)
+        values = gguf.quants.dequantize(raw, quant).reshape(values.shape)
+        parameter.data.copy_(torch.tensor(straighten(values, heads) if turned else values))
+        writer.add_tensor(gguf_name, raw, raw_dtype=None if quant.name in ("F32", "F16") else quant)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
+def quantise(values: np.ndarray, quant: gguf.GGMLQuantizationType) -> np.ndarray:
+    """Bytes of a tensor; of the K types, which the gguf package only reads, bytes at random with small scales."""
+    if not quant.name.endswith("_K"):
+        return gguf.quants.quantize(values, quant)
+    weights, stored = gguf.GGML_QUANT_SIZES[quant]
+    blocks = np.random.default_rng(values.size).integers(0, 256, (values.size // weights, stored), dtype=np.uint8)
+    scales = [(208, 210)] if quant.name == "Q6_K" else [(0, 2), (2, 4)]
+    for start, end in scales:
+        blocks[:, start:end] = np.frombuffer(np.float16(3e-4).tobytes(), np.uint8)
+    return blocks.reshape(*values.shape[:-1], -1)
+
+
+def _add_rope(writer: gguf.GGUFWriter, config: Any) -> None:
+    rope = config.rope_parameters
+    writer.add_rope_freq_base(float(rope["rope_theta"]))
+    if rope["rope_type"] == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(float(rope["factor"]))
+    if rope["rope_type"] == "llama3":
+        scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
+        plain = rope["rope_theta"] ** -(torch.arange(0, config.head_dim, 2).double() / config.head_dim)
+        writer.add_tensor("rope_freqs.weight", (plain / scaled).float().numpy())
+
+
 def add_vocabulary(writer: gguf.GGUFWriter, vocabulary: dict[str, Any]) -> None:
-    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_model(vocabulary.get("model", "gpt2"))
     writer.add_tokenizer_pre(vocabulary.get("pre", "smollm"))
     writer.add_token_list(vocabulary["tokens"])
     writer.add_token_types(vocabulary["types"])
-    writer.add_token_merges(vocabulary["merges"])
+    if "scores" in vocabulary:
+        writer.add_token_scores(vocabulary["scores"])
+    if "merges" in vocabulary:
+        writer.add_token_merges(vocabulary["merges"])
     writer.add_eos_token_id(2)
 
 
 def interleave(weights: np.ndarray, heads: int) -> np.ndarray:
     """llama.cpp's `permute` of its Hugging Face converter: rotary halves to neighbours."""
-    rows, columns = weights.shape
-    return weights.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
+    half = weights.shape[0] // heads // 2
+    return weights.reshape(heads, 2, half, *weights.shape[1:]).swapaxes(1, 2).reshape(weights.shape)
+
+
+def straighten(weights: np.ndarray, heads: int) -> np.ndarray:
+    """The way back."""
+    half = weights.shape[0] // heads // 2
+    return weights.reshape(heads, half, 2, *weights.shape[1:]).swapaxes(1, 2).reshape(weights.shape)
 
 
 def small_vocabulary(size: int = TINY["vocab_size"]) -> dict[str, Any]:
@@ -128,3 +178,14 @@ def small_vocabulary(size: int = TINY["vocab_size"]) -> dict[str, Any]:
     tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *(chr(0x21 + i) for i in range(94)), "th", "the"]
     tokens += [f"unused{i}" for i in range(size - len(tokens))]
     return {"tokens": tokens, "types": [3] * 3 + [1] * (size - 3), "merges": ["t h", "th e"]}
+
+
+def save_tiny(folder: Path, family: str, **overrides: Any) -> PreTrainedModel:
+    """A model and a tokenizer that fits it, saved as a folder that an engine loads."""
+    model = tiny_model(family, **overrides)
+    model.save_pretrained(folder)
+    small = small_vocabulary(model.config.vocab_size)
+    names = {"tokens": "tokens", "types": "token_type", "merges": "merges"}
+    metadata = {f"tokenizer.ggml.{names[key]}": value for key, value in small.items()}
+    write_tokenizer({**metadata, "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.eos_token_id": 2}, folder, 128)
+    return model

@@ -6,6 +6,7 @@ whose arrays disagree is refused. Logits are spread widely, so greedy and sample
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -82,7 +83,8 @@ def _check(batch: Batch, cache: ToyCache) -> None:
     assert [a.dtype.name for a in (batch.token_ids, batch.positions, batch.slots, batch.logits_rows)] == ["int64"] * 4
     assert [a.dtype.name for a in (batch.block_tables, batch.query_starts, batch.context_lens)] == ["int32"] * 3
     assert len(set(batch.slots.tolist())) == len(batch.slots), "two tokens in one slot"
-    used: set[int] = set()
+    written: set[int] = set()
+    held: Counter[int] = Counter()
     for row, (start, end) in enumerate(zip(batch.query_starts[:-1], batch.query_starts[1:], strict=True)):
         length, count = int(batch.context_lens[row]), int(end - start)
         positions = np.arange(length - count, length)
@@ -94,8 +96,9 @@ def _check(batch: Batch, cache: ToyCache) -> None:
         assert not table[blocks:].any(), "a table is not zero past its blocks"
         own = set(table[:blocks].tolist())
         assert len(own) == blocks, "a block twice in one table"
-        assert not own & used, "two requests share a block"
-        used |= own
+        held.update(own)
+        written |= set((batch.slots[start:end] // size).tolist())
+    assert all(held[block] == 1 for block in written), "a block is written that another request reads"
     assert batch.query_starts[-1] == len(batch.token_ids) == len(batch.positions) == len(batch.slots)
     assert set(batch.logits_rows.tolist()) <= {int(end) - 1 for end in batch.query_starts[1:]}
 

@@ -1,5 +1,8 @@
 """A lean decoder of the Llama family: RMS norm, rotary positions, grouped-query attention, SwiGLU.
 
+The family: Llama, Mistral, Qwen2 (biases of q, k and v) and Qwen3 (q and k normed head by head). What a model does not
+have costs it nothing.
+
 Knows: the order of operations and which tensor feeds which. Must not know: how an operation is computed (kernels.ops),
 why a token row is in the batch. Everything hot goes through kernels.ops; there is no per-request work here.
 
@@ -27,15 +30,32 @@ from kernels import ops
 
 
 @dataclass(frozen=True, slots=True)
+class Linear:
+    """A linear layer: its weight packed for ops.linear, and its bias [out] where it has one."""
+
+    weight: Any
+    bias: torch.Tensor | None
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        y = ops.linear(x, self.weight)
+        return y if self.bias is None else y.add_(self.bias)
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer's weights, packed for ops.linear. qkv rows: query heads, key heads, value heads; gate_up: gate, up."""
+    """One layer's weights. qkv rows: query heads, key heads, value heads; gate_up: gate, up.
+
+    query_norm, key_norm [head_dim]: Qwen3's, else None.
+    """
 
     attention_norm: torch.Tensor
-    qkv: Any
-    out: Any
+    qkv: Linear
+    query_norm: torch.Tensor | None
+    key_norm: torch.Tensor | None
+    out: Linear
     mlp_norm: torch.Tensor
-    gate_up: Any
-    down: Any
+    gate_up: Linear
+    down: Linear
 
 
 class Inputs(NamedTuple):
@@ -98,8 +118,8 @@ class LlamaModel:
             x = self._attend(query, key_cache, value_cache, inputs)
             if i == last and rows is not None:
                 x, residual = x[rows], residual[rows]
-            x = self._add_norm(ops.linear(x, layer.out), residual, layer.mlp_norm)
-            x = ops.linear(ops.silu_mul(ops.linear(x, layer.gate_up)), layer.down)
+            x = self._add_norm(layer.out(x), residual, layer.mlp_norm)
+            x = layer.down(ops.silu_mul(layer.gate_up(x)))
             x = self._add_norm(x, residual, self._final_norm if i == last else self._layers[i + 1].attention_norm)
         else:
             return self._head(x)
@@ -119,11 +139,17 @@ class LlamaModel:
         )
 
     def _qkv(self, layer: Layer, x: torch.Tensor, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Rotated query [T, H, D], rotated key and value [T, KH, D]: views of one tensor."""
-        qkv = ops.linear(x, layer.qkv).view(len(x), -1, self.config.head_dim)
+        """Rotated query [T, H, D], rotated key and value [T, KH, D]; rows may be slices of one tensor."""
+        qkv = layer.qkv(x).view(len(x), -1, self.config.head_dim)
         query, key, value = qkv.split_with_sizes(self._heads, 1)
+        if layer.query_norm is not None and layer.key_norm is not None:
+            query, key = self._norm_heads(query, layer.query_norm), self._norm_heads(key, layer.key_norm)
         ops.rotary(query, key, inputs.cos, inputs.sin)
         return query, key, value
+
+    def _norm_heads(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """Norm of each head of x [T, heads, D] on its own."""
+        return ops.rms_norm(x.reshape(-1, x.shape[2]), weight, self.config.rms_norm_eps).view(x.shape)
 
     def _norm(self, residual: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return ops.rms_norm(residual, weight, self.config.rms_norm_eps).to(self.dtype)
@@ -157,16 +183,24 @@ def _layer(config: DecoderConfig, weights: WeightFolder, prefix: str) -> Layer:
     hidden, inner = config.hidden_size, config.intermediate_size
     query, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
 
-    def fused(*parts: tuple[str, int]) -> Any:
-        return ops.pack_linear(
-            torch.cat([weights.take(f"{prefix}{name}.weight", rows, hidden) for name, rows in parts])
-        )
+    def linear(columns: int, biased: bool, *parts: tuple[str, int]) -> Linear:
+        """One layer made of several, one above the other: each by its name and its rows."""
+        weight = torch.cat([weights.take(f"{prefix}{name}.weight", rows, columns) for name, rows in parts])
+        bias = torch.cat([weights.take(f"{prefix}{name}.bias", rows) for name, rows in parts]) if biased else None
+        return Linear(ops.pack_linear(weight), bias)
+
+    def head_norm(name: str) -> torch.Tensor | None:
+        return weights.take(f"{prefix}self_attn.{name}.weight", config.head_dim) if config.qk_norm else None
 
     return Layer(
         attention_norm=weights.take(f"{prefix}input_layernorm.weight", hidden).float(),
-        qkv=fused(("self_attn.q_proj", query), ("self_attn.k_proj", kv), ("self_attn.v_proj", kv)),
-        out=ops.pack_linear(weights.take(f"{prefix}self_attn.o_proj.weight", hidden, query)),
+        qkv=linear(
+            hidden, config.qkv_bias, ("self_attn.q_proj", query), ("self_attn.k_proj", kv), ("self_attn.v_proj", kv)
+        ),
+        query_norm=head_norm("q_norm"),
+        key_norm=head_norm("k_norm"),
+        out=linear(query, config.out_bias, ("self_attn.o_proj", hidden)),
         mlp_norm=weights.take(f"{prefix}post_attention_layernorm.weight", hidden).float(),
-        gate_up=fused(("mlp.gate_proj", inner), ("mlp.up_proj", inner)),
-        down=ops.pack_linear(weights.take(f"{prefix}mlp.down_proj.weight", hidden, inner)),
+        gate_up=linear(hidden, config.mlp_bias, ("mlp.gate_proj", inner), ("mlp.up_proj", inner)),
+        down=linear(inner, config.mlp_bias, ("mlp.down_proj", hidden)),
     )

@@ -5,6 +5,7 @@ Knows: which class answers to which name, device and dtype. Must not know: block
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import torch
 
 from inference.config import EngineConfig
-from inference.execution.models.decoder_config import read_config
+from inference.execution.models.decoder_config import is_native, read_config, read_raw
 from inference.execution.models.errors import ModelError
 from inference.execution.models.llama import LlamaModel
 from inference.execution.models.prepare import SCRIPTED, model_name, prepare_model
@@ -20,6 +21,8 @@ from inference.execution.models.protocol import Model
 from inference.execution.models.weights import WeightFolder
 
 __all__ = ["LoadedModel", "ModelError", "load_model"]
+
+log = logging.getLogger("batchscope.engine")
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
@@ -42,13 +45,34 @@ def load_model(config: EngineConfig, progress: Callable[[str], None] | None = No
         return LoadedModel(_scripted(config.model.removeprefix(SCRIPTED), folder), folder, name, "float32", "cpu")
     device = _device(config.device)
     dtype = _dtype(config.dtype, device)
-    decoder = read_config(folder)
-    limit = decoder.max_position_embeddings
-    if config.max_model_len is not None and config.max_model_len > limit:
-        raise ModelError(f"max_model_len is {config.max_model_len}, and the model was made for {limit} positions.")
-    weights = WeightFolder(folder, DTYPES[dtype], torch.device(device))
-    model = LlamaModel(decoder, weights, DTYPES[dtype], torch.device(device), config.max_model_len or limit)
+    where = torch.device(device)
+    if is_native(read_raw(folder)):
+        model = _native(folder, DTYPES[dtype], where, config.max_model_len)
+    else:
+        from inference.execution.models.foreign import load_foreign
+
+        model = load_foreign(folder, DTYPES[dtype], where, config.max_model_len)
     return LoadedModel(model, folder, name, dtype, device)
+
+
+def _native(folder: Path, dtype: torch.dtype, device: torch.device, max_model_len: int | None) -> Model:
+    decoder = read_config(folder)
+    if max_model_len is not None and max_model_len > decoder.max_position_embeddings:
+        limit = decoder.max_position_embeddings
+        raise ModelError(f"max_model_len is {max_model_len}, and the model was made for {limit} positions.")
+    if max_model_len is not None and max_model_len > decoder.longest:
+        raise ModelError(
+            f"max_model_len is {max_model_len}, and the model's attention slides over {decoder.longest} positions, "
+            f"which is not supported; set max_model_len to {decoder.longest} or less."
+        )
+    if max_model_len is None and decoder.longest < decoder.max_position_embeddings:
+        log.warning(
+            "max_model_len is %d of the model's %d positions: its attention slides, which is not supported.",
+            decoder.longest,
+            decoder.max_position_embeddings,
+        )
+    weights = WeightFolder(folder, dtype, device)
+    return LlamaModel(decoder, weights, dtype, device, max_model_len or decoder.longest)
 
 
 def _scripted(file: str, folder: Path) -> Model:

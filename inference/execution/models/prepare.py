@@ -12,10 +12,15 @@ from pathlib import Path
 from inference.execution.models.errors import ModelError
 from inference.execution.models.fetch import DEFAULT_NAME, fetch_default_model
 from inference.execution.models.gguf import convert_gguf
+from inference.execution.models.hub import fetch_from_hub, is_hub_id
 from inference.execution.models.store import default_cache
 
 DEFAULT_MODEL = "smollm2"
 SCRIPTED = "scripted:"
+FORMS = (
+    f"{DEFAULT_MODEL}, a folder with config.json and safetensors, a .gguf file, the id of a repository on the Hugging "
+    f"Face hub (ORGANISATION/NAME), or {SCRIPTED}FILE.json"
+)
 
 
 def prepare_model(model: str, model_cache: str = "", progress: Callable[[str], None] | None = None) -> Path:
@@ -31,18 +36,21 @@ def prepare_model(model: str, model_cache: str = "", progress: Callable[[str], N
     path = Path(model).expanduser()
     if path.suffix == ".gguf":
         return convert_gguf(path, cache, say)
-    if path.is_dir():
+    if path.is_dir():  # before the hub: a folder of that name is what its owner means
         return path
-    raise ModelError(
-        f"there is no model {model!r}: it must be {DEFAULT_MODEL}, a folder with config.json and safetensors, "
-        f"a .gguf file, or {SCRIPTED}FILE.json."
-    )
+    if path.is_file():
+        raise ModelError(f"{path} is a file and no .gguf; a model is {FORMS}.")
+    if is_hub_id(model):
+        return fetch_from_hub(model, say)
+    raise ModelError(f"there is no model {model!r}: it must be {FORMS}.")
 
 
 def model_name(model: str) -> str:
     """What people and programs call it."""
     if model == DEFAULT_MODEL:
         return DEFAULT_NAME
+    if is_hub_id(model) and not Path(model).exists():
+        return model
     return Path(model.removeprefix(SCRIPTED)).expanduser().resolve().name.removesuffix(".gguf").removesuffix(".json")
 
 

@@ -71,7 +71,7 @@ export default {
   "answer.failed": "This answer failed",
   "answer.endedLength": "Ended at {n} tokens, the most that was allowed. “Max tokens” in the settings raises it.",
   "answer.endedCancelled": "Stopped by you.",
-  "answer.endedExpired": "Waited too long and was given up.",
+  "answer.endedExpired": "Took longer than this service allows and was given up.",
   "answer.endedEmpty": "The model ended its answer without a word.",
   "news.answering": "The answer has begun.",
   "news.finished": "The answer is complete: {tokens} tokens.",

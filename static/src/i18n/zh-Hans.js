@@ -71,7 +71,7 @@ export default {
   "answer.failed": "回答失败",
   "answer.endedLength": "已达到上限 {n} 个 token，可在设置中调高“最大 token 数”。",
   "answer.endedCancelled": "已由你停止。",
-  "answer.endedExpired": "等待过久，已放弃。",
+  "answer.endedExpired": "超过了本服务允许的时间，已放弃。",
   "answer.endedEmpty": "模型没有说话就结束了回答。",
   "news.answering": "开始回答。",
   "news.finished": "回答完成，共 {tokens} 个 token。",

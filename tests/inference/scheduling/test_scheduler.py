@@ -1,5 +1,3 @@
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
@@ -7,7 +5,6 @@ import pytest
 
 from inference.config import SamplingParams
 from inference.scheduling.blocks import BlockPool
-from inference.scheduling.ledger import WAITING_SHOWN
 from inference.scheduling.plan import Schedule
 from inference.scheduling.request import Request, RequestRefused, RequestState
 from inference.scheduling.scheduler import Scheduler
@@ -63,7 +60,7 @@ def test_a_waiting_request_joins_in_the_iteration_after_one_left() -> None:
 
 
 def test_chunks_of_a_long_prompt_run_beside_decodes() -> None:
-    one = scheduler(budget=8)
+    one = scheduler(budget=8, prefill_chunk=8)
     added(one, request(3), request(20))
     assert [shape(iterate(one)) for _ in range(5)] == [
         [(0, 3, True), (0, 5, False)],
@@ -74,8 +71,8 @@ def test_chunks_of_a_long_prompt_run_beside_decodes() -> None:
     ]
 
 
-def test_a_short_prompt_is_not_held_up_by_a_long_one_where_chunks_are_limited() -> None:
-    one = scheduler(budget=8, prefill_chunk=4)
+def test_a_short_prompt_is_not_held_up_by_a_long_one() -> None:
+    one = scheduler(budget=8)
     added(one, request(40), request(3))
     assert shape(iterate(one)) == [(0, 4, False), (0, 3, True)]
     assert shape(iterate(one)) == [(4, 4, False), (3, 1, True)]
@@ -119,11 +116,11 @@ def test_the_preempted_come_back_in_the_order_of_arrival() -> None:
     while len(preempted) < 2:
         preempted += iterate(one).preempted
     assert preempted == [requests[3], requests[2]]
-    assert list(one.waiting.values()) == [requests[2], requests[3]]
+    assert one.queue.first_ones() == [requests[2], requests[3]]
 
 
 def test_nobody_is_admitted_into_blocks_that_running_requests_will_need() -> None:
-    one = scheduler(blocks=10, block_size=4, budget=8)
+    one = scheduler(blocks=10, block_size=4, budget=8, prefill_chunk=8)
     added(one, request(28, 8), request(4, 4))  # 7 blocks and one to grow into; the newcomer needs 2
     plan = iterate(one)
     assert len(plan.rows) == 1
@@ -144,7 +141,7 @@ def test_nobody_is_admitted_into_blocks_that_running_requests_will_need() -> Non
     [
         ({"seats": 2}, [3, 3], "no_seat", "seats 2 of 2"),
         ({"blocks": 4}, [9], "no_kv", "needs 3 blocks, 1 free, 1 of them kept for those running"),
-        ({"budget": 8}, [30], "no_budget", "budget 8 of 8"),
+        ({"budget": 8, "prefill_chunk": 8}, [30], "no_budget", "budget 8 of 8"),
     ],
 )
 def test_every_waiting_request_has_a_reason_with_numbers(
@@ -173,26 +170,6 @@ def test_reasons_follow_the_queue() -> None:
     assert [w.request_id for w in one.waiting_reasons(iterate(one))] == ["d-name", "e-name"]
     iterate(one)
     assert d.state is RequestState.RUNNING
-
-
-class Closed:
-    name = "closed"
-
-    def closed_because(self, running: int, waiting: int) -> str | None:
-        return f"batch of {running} still runs, {waiting} wait" if running else None
-
-
-def test_a_policy_can_close_the_batch() -> None:
-    one = scheduler(policy=Closed())
-    added(one, request(3, 2), request(3, 2))
-    assert len(iterate(one).rows) == 2
-    late, _ = added(one, request(3, 2, name="late"), request(3, 2, name="later"))
-    plan = one.schedule()
-    assert [(w.reason, w.detail) for w in one.waiting_reasons(plan)] == [
-        ("policy", "batch of 2 still runs, 2 wait"),
-        ("behind", "behind late, 1 ahead"),
-    ]
-    assert late.state is RequestState.WAITING
 
 
 @pytest.mark.parametrize(
@@ -232,41 +209,3 @@ def test_a_request_that_leaves_while_it_waits_takes_nothing_with_it() -> None:
     assert second.state is RequestState.FINISHED
     assert not one.waiting
     assert one.pool.held_count == 1
-
-
-class CountingQueue(OrderedDict):
-    """Counts the entries that are looked at."""
-
-    looked_at = 0
-
-    def _counted(self, entries: Any) -> Iterator[Any]:
-        for entry in entries:
-            self.looked_at += 1
-            yield entry
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._counted(super().__iter__())
-
-    def values(self) -> Any:
-        return self._counted(super().values())
-
-    def items(self) -> Any:
-        return self._counted(super().items())
-
-    keys: Callable[..., Any] = __iter__
-
-
-def test_ten_thousand_waiting_cost_no_more_than_the_shown_ones() -> None:
-    one = scheduler(seats=2)
-    one.waiting = CountingQueue()
-    added(one, *(request(3, 50) for _ in range(10_002)))
-    one.waiting_reasons(iterate(one))
-    one.waiting.looked_at = 0
-    for _ in range(10):
-        plan = iterate(one)
-        assert len(one.waiting_reasons(plan)) == WAITING_SHOWN
-    assert one.waiting.looked_at <= 10 * 2
-    one.remove(next(iter(one.running.values())))
-    one.waiting.looked_at = 0
-    one.waiting_reasons(iterate(one))
-    assert one.waiting.looked_at <= WAITING_SHOWN + 4

@@ -1,14 +1,22 @@
-"""The scheduler under any sequence of arrivals, iterations and departures."""
+"""The scheduler under any sequence of arrivals, iterations and departures: users, priorities, policies, prefixes."""
+
+from collections import Counter
+from itertools import pairwise
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from inference.config import SamplingParams
+from inference.config import POLICIES, SamplingParams
 from inference.scheduling.blocks import BlockPool
 from inference.scheduling.plan import Schedule
+from inference.scheduling.policies import make_policy
+from inference.scheduling.prefix_cache import PrefixCache
 from inference.scheduling.request import Request, RequestRefused, RequestState
 from inference.scheduling.scheduler import Scheduler
+from inference.scheduling.waiting_queue import WaitingQueue
+
+AGEING, STEP = 400.0, 50.0  # ms: a class is worth eight iterations
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -18,69 +26,138 @@ class SchedulerMachine(RuleBasedStateMachine):
         seats=st.integers(1, 5),
         spare=st.integers(0, 20),
         chunk=st.sampled_from([None, 1, 3, 7]),
+        policy=st.sampled_from(POLICIES),
+        cap=st.sampled_from([None, 1, 2]),
+        caching=st.booleans(),
     )
-    def start(self, block_size: int, blocks: int, seats: int, spare: int, chunk: int | None) -> None:
+    def start(
+        self,
+        block_size: int,
+        blocks: int,
+        seats: int,
+        spare: int,
+        chunk: int | None,
+        policy: str,
+        cap: int | None,
+        caching: bool,
+    ) -> None:
         self.pool = BlockPool(blocks, block_size)
-        self.scheduler = Scheduler(self.pool, seats, seats + spare, 400, prefill_chunk=chunk)
+        self.seats = seats
+        self.scheduler = Scheduler(
+            self.pool,
+            seats,
+            seats + spare,
+            400,
+            make_policy(policy, max(1, seats - 1), 3 * STEP),
+            chunk,
+            WaitingQueue(AGEING, cap),
+            prefixes=PrefixCache(self.pool, caching),
+        )
+        self.cap = cap
         self.all: list[Request] = []  # in order of arrival
-        self.most_steps = 0
+        self.most_steps = 50
+        self.now = 0.0
+        self.batch: set[str] = set()  # of a static or dynamic policy
 
-    @rule(prompt=st.integers(1, 60), answer=st.integers(1, 20), done=st.integers(0, 19))
-    def arrive(self, prompt: int, answer: int, done: int) -> None:
+    @rule(
+        prompt=st.integers(1, 60),
+        answer=st.integers(1, 20),
+        done=st.integers(0, 19),
+        letter=st.sampled_from([7, 7, 8]),
+        user=st.sampled_from(["a", "a", "b", ""]),
+        priority=st.sampled_from([0, 0, 0, -2, 2]),
+    )
+    def arrive(self, prompt: int, answer: int, done: int, letter: int, user: str, priority: int) -> None:
         output = [9] * min(done, answer - 1)  # some are resumed
-        request = Request(
-            f"r{len(self.all)}", [7] * prompt, SamplingParams(max_tokens=answer), 0, output_ids=output
-        )  # fmt: skip
+        params = SamplingParams(max_tokens=answer, priority=priority)
+        name = f"r{len(self.all)}"
+        request = Request(name, [letter] * prompt, params, 0, user, output_ids=output, arrived_ms=self.now)
         fits = self.pool.blocks_for(prompt + answer - 1) <= self.pool.num_blocks
         try:
-            self.scheduler.add(request)
+            self.scheduler.add(request, self.now)
         except RequestRefused:
             assert not fits
         else:
             assert fits
             self.all.append(request)
-            self.most_steps += prompt + answer
+            self.most_steps += 2 * (prompt + answer) + 4
 
     @rule()
     def iterate(self) -> None:
         scheduler = self.scheduler
-        oldest = next((r for r in self.all if r.state is not RequestState.FINISHED), None)
-        before = oldest.num_computed_tokens if oldest else 0
-        plan = scheduler.schedule()
+        self.now += STEP
+        first = next(iter(scheduler.running.values()), None)
+        before = first.num_computed_tokens if first else 0
+        was_running = dict(scheduler.running)
+        plan = scheduler.schedule(self.now)
         self.check_plan(plan)
+        self.check_joining(plan, was_running)
         scheduler.commit(plan)
-        if oldest:
-            assert oldest.num_computed_tokens > before, "the oldest always goes on"
+        if first:
+            assert first.num_computed_tokens > before, "the one of the lowest rank always goes on"
         for row in plan.rows:
             if row.samples:
                 row.request.output_ids.append(9)
                 if len(row.request.output_ids) == row.request.params.max_tokens:
                     scheduler.remove(row.request)
+        if self.unfinished() and not plan.rows:
+            assert scheduler.wakes_at(self.now) > self.now, "nothing ran, and it does not say until when"
 
-    @precondition(lambda self: any(r.state is not RequestState.FINISHED for r in self.all))
+    @precondition(lambda self: self.unfinished())
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
-        there = [r for r in self.all if r.state is not RequestState.FINISHED]
-        self.scheduler.remove(data.draw(st.sampled_from(there)))
+        self.scheduler.remove(data.draw(st.sampled_from(self.unfinished())))
 
     @precondition(lambda self: self.scheduler.running)
     @rule()
-    def preempt_the_newest(self) -> None:
+    def preempt_the_last(self) -> None:
         self.scheduler.preempt(next(reversed(self.scheduler.running.values())))
+
+    @rule(policy=st.sampled_from(POLICIES))
+    def switch(self, policy: str) -> None:
+        self.scheduler.switch_policy(make_policy(policy, max(1, self.seats - 1), 3 * STEP))
+
+    def unfinished(self) -> list[Request]:
+        return [r for r in self.all if r.state is not RequestState.FINISHED]
 
     def check_plan(self, plan: Schedule) -> None:
         scheduler = self.scheduler
         assert plan.num_tokens == sum(row.num_tokens for row in plan.rows) <= scheduler.max_num_batched_tokens
-        assert [row.request for row in plan.rows] == list(scheduler.running.values())
+        assert {row.request.request_id for row in plan.rows} == scheduler.running.keys()
+        assert len(plan.rows) == len(scheduler.running)
         assert not {row.request.request_id for row in plan.rows} & {r.request_id for r in plan.preempted}
+        written: Counter[int] = Counter()
+        held = Counter(block for row in plan.rows for block in row.request.block_table)
         for request, start, tokens, samples in plan.rows:
             assert tokens >= 1
             assert start == request.num_computed_tokens
             assert len(request.block_table) >= self.pool.blocks_for(start + tokens)
             assert samples == (start + tokens == request.num_tokens)
+            size = self.pool.block_size
+            written.update({request.block_table[p // size] for p in range(start, start + tokens)})
+        assert all(held[block] == 1 for block in written), "a block is written that another one reads"
         reasons = scheduler.waiting_reasons(plan)
-        assert [waiting.request_id for waiting in reasons] == list(scheduler.waiting)
+        assert {waiting.request_id for waiting in reasons} == scheduler.waiting.keys()
         assert all(waiting.reason and waiting.detail for waiting in reasons)
+        if plan.head:
+            assert any((w.request_id, w.reason) == (plan.head.request_id, plan.blocked[0]) for w in reasons)
+        else:
+            assert {waiting.reason for waiting in reasons} <= {"user_cap"}
+
+    def check_joining(self, plan: Schedule, was_running: dict[str, Request]) -> None:
+        scheduler = self.scheduler
+        if self.cap:
+            users = Counter(r.user for r in scheduler.running.values() if r.user)
+            assert all(count <= self.cap for count in users.values())
+        if not scheduler.policy.holds_seats:
+            assert not scheduler.seats.idle
+            return
+        joined = {row.request.request_id for row in plan.rows} - was_running.keys()
+        if not was_running and not self.batch & {r.request_id for r in self.unfinished()}:
+            self.batch = set()
+        self.batch |= joined
+        # The policy was switched only when nothing ran, so a batch never has more members than its size.
+        assert len(self.batch & {r.request_id for r in self.unfinished()}) <= self.seats
 
     @invariant()
     def each_request_is_in_one_state(self) -> None:
@@ -90,18 +167,29 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert (request.request_id in waiting) == (request.state is RequestState.WAITING)
             if request.state is not RequestState.RUNNING:
                 assert (request.block_table, request.seat) == ([], -1)
-        order = {request.request_id: place for place, request in enumerate(self.all)}
-        places = [order[name] for name in (*running, *waiting)]
-        assert places == sorted(places), "first come, first served"
+
+    @invariant()
+    def the_order_is_kept(self) -> None:
+        scheduler = self.scheduler
+        ranks = [request.rank for request in scheduler.running.values()]
+        assert ranks == sorted(ranks)
+        order = scheduler.queue.first_ones()
+        assert len(order) == len(scheduler.waiting) == len(scheduler.queue)
+        for one, other in pairwise([r for r in order if r not in scheduler.queue.preempted]):
+            if (one.user, one.params.priority) == (other.user, other.params.priority):
+                assert one.ticket < other.ticket, "first come, first served"
 
     @invariant()
     def seats_and_blocks_are_kept(self) -> None:
         running = self.scheduler.running.values()
-        seats = [request.seat for request in running]
+        seats = [request.seat for request in running] + self.scheduler.seats.idle
         assert len(set(seats)) == len(seats) <= self.scheduler.max_num_seqs
         assert all(0 <= seat < self.scheduler.max_num_seqs for seat in seats)
-        held = [block for request in running for block in request.block_table]
-        assert len(held) == len(set(held)) == self.pool.held_count
+        assert running or self.scheduler.queue.preempted or not self.scheduler.seats.idle
+        held = Counter(block for request in running for block in request.block_table)
+        assert len(held) == self.pool.held_count
+        assert all(self.pool.references(block) == count for block, count in held.items())
+        assert all(len(set(request.block_table)) == len(request.block_table) for request in running)
         self.pool.check()
 
     def teardown(self) -> None:
@@ -112,10 +200,15 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.iterate()
             steps += 1
             assert steps <= self.most_steps
+        assert self.pool.available_count == self.pool.num_blocks
+        assert not self.scheduler.seats.idle
+        self.pool.clear_cache()
         assert self.pool.free_count == self.pool.num_blocks
-        for request in self.all:
-            assert request.state is RequestState.FINISHED
+        assert not self.unfinished()
+        books = self.scheduler.queue
+        assert not books._running, "no user is still said to have requests running"
+        assert not books._waiting
 
 
 TestScheduler = SchedulerMachine.TestCase
-TestScheduler.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+TestScheduler.settings = settings(max_examples=60, stateful_step_count=30, deadline=None, report_multiple_bugs=False)

@@ -2,6 +2,8 @@
 
 import asyncio
 import signal
+import time
+from dataclasses import replace
 
 from inference.serving.client import EngineClient
 from inference.serving.messages import Delta, Finish, Submission
@@ -195,11 +197,35 @@ async def test_a_follower_mends_gaps_of_the_feed(client, start_worker, broker):
     assert text(await asyncio.wait_for(answer(client, "r1"), 30)) == WHOLE
 
 
+async def test_logprobs_are_in_the_log_and_come_again(client, start_worker):
+    start_worker()
+    await client.submit(submission("r1", ["a", "b"], logprobs=1))
+    events = await asyncio.wait_for(answer(client, "r1"), 20)
+    first, second, finish = events
+    zero, never = {"token_id": 0, "token": "a", "logprob": 0.0}, -9999.0
+    assert first.logprobs == [{**zero, "top": [zero, {**zero, "logprob": never}]}]
+    one = {"token_id": 1, "token": "b", "logprob": -1.0}
+    assert second.logprobs == [{**one, "top": [zero, {**one, "logprob": never}]}]
+    assert finish.logprobs == []
+    assert await answer(client, "r1") == events
+    await client.submit(submission("r2", ["a", "b"]))
+    assert [event.logprobs for event in await answer(client, "r2")] == [None, None, None]
+
+
+async def test_the_time_of_a_request_counts_from_when_it_was_accepted(client, start_worker):
+    start_worker()
+    for name, seconds in (("old", -7200), ("new", -1), ("of a clock that goes before", 3600)):
+        await client.submit(replace(submission(name), submitted_at=time.time() + seconds))
+    reasons = [(await answer(client, name))[-1].finish_reason for name in ("old", "new", "of a clock that goes before")]
+    assert reasons == ["expired", "stop", "stop"]
+
+
 async def test_status_tells_what_the_engine_does(client, start_worker):
     start_worker()
     [status] = await until(ready, client)
     assert (status.name, status.model, status.busy) == ("w", "fake", False)
     assert "model_cache" not in status.settings
+    assert status.settings["policy"] == "continuous"
 
 
 async def ready(client):

@@ -290,6 +290,64 @@ def test_end_ids_are_found_wherever_they_are(
     assert tokenizer.eos_token_ids == ids
 
 
+@pytest.mark.parametrize("value", ["7", -1, True, 2.0, None, {"id": 7}, [None, "<|im_end|>", -7, False], 10**9, []])
+def test_what_is_no_id_ends_nothing(folders: dict[str, Path], tmp_path: Path, value: Any) -> None:
+    (tmp_path / "tokenizer.json").write_bytes((folders["byte_level"] / "tokenizer.json").read_bytes())
+    for name in ("config.json", "generation_config.json"):
+        (tmp_path / name).write_text(json.dumps({"eos_token_id": value}))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<no such token>"}))
+    assert load_tokenizer(tmp_path).eos_token_ids == frozenset()
+
+
+PLAIN = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+IM_ENDS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+WITH_EOS = "{% for m in messages %}{{ m.content }}{{ eos_token if m.role == 'assistant' }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "ends"),
+    [
+        (IM_ENDS, {"<|im_end|>"}),
+        ("{% for m in messages %}{{ '<think>' + m.content }} \n<|fim|>{% endfor %}", {"<|fim|>"}),
+        (WITH_EOS, {"<|endoftext|>"}),
+        (PLAIN, set()),
+        ("{{ raise_exception('never') }}", set()),
+        ("{% if messages[1] is defined %}{{ 1 / 0 }}{% endif %}", set()),
+        ("<|im_end|>", set()),
+    ],
+)
+def test_what_the_template_ends_a_turn_with_ends_an_answer(
+    folders: dict[str, Path], tmp_path: Path, template: str, ends: set[str]
+) -> None:
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|endoftext|>"}))
+    (tmp_path / "tokenizer.json").write_bytes((folders["byte_level"] / "tokenizer.json").read_bytes())
+    (tmp_path / "chat_template.jinja").write_text(template)
+    tokenizer = load_tokenizer(tmp_path)
+    assert tokenizer.eos_token_ids == {tokenizer._plain.token_to_id(end) for end in ends | {"<|endoftext|>"}}
+
+
+def test_where_an_end_of_turn_opens_the_next_message_it_ends_nothing(folders: dict[str, Path], tmp_path: Path) -> None:
+    template = (
+        "{% for m in messages %}{{ '<think>' if m.role == 'user' else '<|im_start|>' }}{{ m.content }}{% endfor %}"
+        "{% if add_generation_prompt or messages[-1].role == 'assistant' %}<|im_start|>{% endif %}"
+    )
+    tokenizer = with_template(folders, tmp_path, template)
+    assert tokenizer.eos_token_ids == {tokenizer._plain.token_to_id("<|im_end|>")}
+
+
+def test_a_tokenizer_and_a_model_of_other_widths(folders: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_bytes((folders["byte_level"] / "tokenizer.json").read_bytes())
+    width = load_tokenizer(tmp_path).vocab_size
+    for wide in (width, width + 100, None, "many"):
+        (tmp_path / "config.json").write_text(json.dumps({"vocab_size": wide}))
+        tokenizer = load_tokenizer(tmp_path)
+    assert tokenizer.decode([width, width + 99]) == ""
+    assert tokenizer.pieces[width + 99] == b""
+    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": width - 1}))
+    with pytest.raises(TokenizerError, match=f"has ids up to {width - 1}, and its model has {width - 1} ids"):
+        load_tokenizer(tmp_path)
+
+
 def test_named_templates_and_tokens_of_the_config(folders: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_bytes((folders["byte_level"] / "tokenizer.json").read_bytes())
     width = load_tokenizer(tmp_path).vocab_size
@@ -310,6 +368,11 @@ def test_named_templates_and_tokens_of_the_config(folders: dict[str, Path], tmp_
         ({"tokenizer.json": "{"}, "can't be read as JSON"),
         ({"tokenizer.json": "{}"}, "can't be used"),
         ({"tokenizer.json": "[]"}, "can't be used"),
+        ({"tokenizer.json": "[" * 100_000}, "can't be read as JSON"),
+        ({"tokenizer.model": "x"}, r"there is no tokenizer\.json in .*, only tokenizer\.model"),
+        ({"tokenizer.json": None, "special_tokens_map.json": "[1]"}, "can't be used"),
+        ({"tokenizer.json": None, "tokenizer_config.json": '{"added_tokens_decoder": {"x": {}}}'}, "can't be used"),
+        ({"tokenizer.json": None, "generation_config.json": "[1]"}, "can't be used"),
         ({"tokenizer.json": None, "chat_template.jinja": "{% if %}"}, "chat template is broken"),
         ({"tokenizer.json": "CTC"}, r"decoder \(CTC\) is not supported"),
     ],

@@ -10,7 +10,15 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from support.models import PagedSequences, interleave, load_llama, small_vocabulary, tiny_llama, write_gguf
+from support.models import (
+    PagedSequences,
+    load_llama,
+    quantise,
+    small_vocabulary,
+    tiny_llama,
+    tiny_model,
+    write_gguf,
+)
 from transformers import AutoModelForCausalLM
 
 from inference.execution.models import quants
@@ -18,23 +26,51 @@ from inference.execution.models.errors import ModelError
 from inference.execution.models.gguf import convert_gguf
 from inference.execution.runner import ModelRunner
 
-KINDS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
+KINDS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
+K_KINDS = ("Q4_K", "Q5_K", "Q6_K")
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+MODELS: dict[str, tuple[str, str, dict]] = {
+    **{f"tied, {kind}": ("Llama", kind, {"tie_word_embeddings": True}) for kind in KINDS},
+    **{f"untied, {kind}": ("Llama", kind, {"rope_theta": 20000.0}) for kind in KINDS},
+    **{k: ("Llama", k, {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 2}) for k in K_KINDS},
+    "biases": ("Llama", "BF16", {"attention_bias": True, "mlp_bias": True}),
+    "llama3 scaling": ("Llama", "F32", {"rope_parameters": LLAMA3}),
+    "linear scaling": (
+        "Llama",
+        "F16",
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}},
+    ),
+    "mistral": ("Mistral", "Q8_0", {"sliding_window": None, "head_dim": 32}),
+    "qwen2": ("Qwen2", "F16", {}),
+    "qwen2, tied": ("Qwen2", "Q4_0", {"tie_word_embeddings": True}),
+    "qwen3": ("Qwen3", "Q5_1", {"head_dim": 32}),
+    "qwen3, tied, biases": ("Qwen3", "Q8_0", {"head_dim": 8, "attention_bias": True, "tie_word_embeddings": True}),
+}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *K_KINDS])
 def test_dequantised_values_equal_those_of_the_gguf_package(kind: str) -> None:
-    weights = np.random.default_rng(0).normal(0, 3, (7, 96)).astype(np.float32)
+    weights = np.random.default_rng(0).normal(0, 3, (7, 512)).astype(np.float32)
     quant = gguf.GGMLQuantizationType[kind]
-    raw = gguf.quants.quantize(weights, quant)
+    raw = quantise(weights, quant)
     ours = quants.dequantise(raw, kind, weights.shape)
     assert ours.dtype == np.float32
     np.testing.assert_array_equal(ours, gguf.quants.dequantize(raw, quant))
-    assert np.abs(ours - weights).max() < (1.5 if kind.startswith("Q4") else 0.1)
+    assert len(np.unique(ours)) > 100
+    if kind in KINDS:
+        assert np.abs(ours - weights).max() < {"Q4": 1.5, "Q5": 0.8}.get(kind[:2], 0.1)
 
 
-@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "IQ2_XS", "Q5_1"])
+@pytest.mark.parametrize("kind", ["Q2_K", "IQ2_XS", "TQ1_0", "MXFP4"])
 def test_other_types_are_refused_by_name(kind: str) -> None:
-    with pytest.raises(ModelError, match=kind):
+    with pytest.raises(ModelError, match=f"type {kind} are not supported; there are: F32, F16"):
         quants.dequantise(np.zeros(64, np.uint8), kind, (32,))
 
 
@@ -43,14 +79,13 @@ def test_bytes_that_do_not_fit_the_shape_are_refused() -> None:
         quants.dequantise(np.zeros(17, np.uint8), "Q4_0", (32,))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("tied", [True, False])
-def test_converted_folder_is_the_dequantised_model(kind: str, tied: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", MODELS)
+def test_converted_folder_is_the_dequantised_model(name: str, tmp_path: Path) -> None:
     """Ours on the folder = transformers on the folder = transformers with gguf's own dequantised values."""
-    model = tiny_llama(tie_word_embeddings=tied, rope_theta=20000.0)
+    family, kind, changes = MODELS[name]
+    model = tiny_model(family, **changes)
     write_gguf(tmp_path / "tiny.gguf", model, kind, small_vocabulary())
     folder = convert_gguf(tmp_path / "tiny.gguf", tmp_path / "cache", lambda line: None)
-    round_trip(model, kind)
     ids = np.random.default_rng(2).integers(0, 199, 40).tolist()
     with torch.inference_mode():
         expected = model(torch.tensor([ids])).logits[0]
@@ -60,23 +95,6 @@ def test_converted_folder_is_the_dequantised_model(kind: str, tied: bool, tmp_pa
     logits = ModelRunner(ours, ours.new_cache(16, 8)).execute(PagedSequences([ids], 8, 16).batch([(0, 40)]))
     torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
     assert ours.eos_token_ids == {2}
-
-
-def round_trip(model: torch.nn.Module, kind: str) -> None:
-    """Put gguf's own quantised and dequantised values in place of the model's matrices."""
-    quant = gguf.GGMLQuantizationType[kind]
-    for name, parameter in model.named_parameters():
-        if parameter.ndim == 2:
-            values = parameter.detach().numpy()
-            heads = 4 if "q_proj" in name else 2
-            turn = "q_proj" in name or "k_proj" in name
-            stored = gguf.quants.dequantize(
-                gguf.quants.quantize(interleave(values, heads) if turn else values, quant), quant
-            )
-            rows, columns = values.shape
-            if turn:
-                stored = stored.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
-            parameter.data.copy_(torch.from_numpy(stored.copy()))
 
 
 def test_a_second_call_does_nothing_and_another_file_is_another_folder(tmp_path: Path) -> None:

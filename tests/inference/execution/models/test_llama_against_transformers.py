@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from support.models import PagedSequences, load_llama, tiny_llama
+from support.models import PagedSequences, load_llama, tiny_llama, tiny_model
 
 from inference.execution.runner import ModelRunner
 
-SHAPES = {
-    "tied, grouped": {"tie_word_embeddings": True},
-    "untied, one kv head": {"num_key_value_heads": 1},
-    "every head its own kv": {"num_key_value_heads": 4, "rope_theta": 500000.0},
-    "head_dim set apart": {"head_dim": 24, "num_attention_heads": 8, "num_key_value_heads": 4},
-    "llama3 scaling": {
-        "rope_parameters": {
-            "rope_type": "llama3",
-            "rope_theta": 10000.0,
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 32,
-        }
-    },
-    "linear scaling": {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}},
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
+SHAPES: dict[str, tuple[str, dict]] = {
+    "tied, grouped": ("Llama", {"tie_word_embeddings": True}),
+    "untied, one kv head": ("Llama", {"num_key_value_heads": 1}),
+    "every head its own kv": ("Llama", {"num_key_value_heads": 4, "rope_theta": 500000.0}),
+    "head_dim set apart": ("Llama", {"head_dim": 24, "num_attention_heads": 8, "num_key_value_heads": 4}),
+    "head_dim 8": ("Llama", {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 3}),
+    "head_dim 40": ("Llama", {"hidden_size": 120, "num_attention_heads": 3, "num_key_value_heads": 3}),
+    "llama3 scaling": ("Llama", {"rope_parameters": LLAMA3}),
+    "linear scaling": ("Llama", {"rope_parameters": LINEAR}),
+    "biases of attention": ("Llama", {"attention_bias": True}),
+    "biases everywhere": ("Llama", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
+    "mistral": ("Mistral", {"sliding_window": None}),
+    "mistral, a window of all its positions": ("Mistral", {"sliding_window": 128, "head_dim": 20}),
+    "qwen2": ("Qwen2", {}),
+    "qwen2, tied, one kv head": ("Qwen2", {"tie_word_embeddings": True, "num_key_value_heads": 1}),
+    "qwen2, a window that no layer has": ("Qwen2", {"use_sliding_window": True, "sliding_window": 8}),
+    "qwen3": ("Qwen3", {"head_dim": 16}),
+    "qwen3, tied, head_dim 40": ("Qwen3", {"tie_word_embeddings": True, "head_dim": 40, "num_key_value_heads": 4}),
+    "qwen3, biases, scaled": ("Qwen3", {"attention_bias": True, "head_dim": 8, "rope_parameters": LINEAR}),
 }
 LENGTHS = (37, 5, 1, 64)
 
@@ -43,7 +56,8 @@ def expected(model: torch.nn.Module) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_logits_of_every_position_equal_transformers(name: str, tmp_path: Path) -> None:
-    peer = tiny_llama(**SHAPES[name])
+    family, changes = SHAPES[name]
+    peer = tiny_model(family, **changes)
     peer.save_pretrained(tmp_path)
     ours = load_llama(tmp_path)
     for chunk, block_size in ((1, 4), (7, 16), (16, 16), (17, 1), (64, 16)):
@@ -107,8 +121,9 @@ def test_sharded_folder_gives_the_same_model(tmp_path: Path) -> None:
     torch.testing.assert_close(logits, expected(peer)[0], atol=1e-4, rtol=1e-4)
 
 
-def test_bfloat16_is_as_close_to_float32_as_transformers_bfloat16(tmp_path: Path) -> None:
-    peer = tiny_llama(initializer_range=0.05)
+@pytest.mark.parametrize("family", ["Llama", "Mistral", "Qwen2", "Qwen3"])
+def test_bfloat16_is_as_close_to_float32_as_transformers_bfloat16(family: str, tmp_path: Path) -> None:
+    peer = tiny_model(family, initializer_range=0.05)
     peer.save_pretrained(tmp_path)
     exact = expected(peer)[3]
     theirs = expected(peer.to(torch.bfloat16))[3].float()
@@ -118,13 +133,16 @@ def test_bfloat16_is_as_close_to_float32_as_transformers_bfloat16(tmp_path: Path
     assert (mine - exact).square().mean() < 1.5 * (theirs - exact).square().mean()
 
 
-def test_end_ids_come_from_the_generation_config_first(tmp_path: Path) -> None:
-    peer = tiny_llama()
+def test_end_ids_are_those_of_both_configs_that_the_model_has(tmp_path: Path) -> None:
+    peer = tiny_llama(eos_token_id=[2, 9])
     peer.generation_config.eos_token_id = [5, 7]
     peer.save_pretrained(tmp_path)
-    assert load_llama(tmp_path).eos_token_ids == {5, 7}
+    assert load_llama(tmp_path).eos_token_ids == {2, 5, 7, 9}
+    bad = [3, "4", -1, 199, 198, True, None, 2.0]
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": bad}))
+    assert load_llama(tmp_path).eos_token_ids == {2, 9, 3, 198}
     (tmp_path / "generation_config.json").unlink()
-    assert load_llama(tmp_path).eos_token_ids == {2}
+    assert load_llama(tmp_path).eos_token_ids == {2, 9}
 
 
 def test_bytes_of_a_block_are_what_the_cache_takes(tmp_path: Path) -> None:

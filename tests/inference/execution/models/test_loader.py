@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +19,7 @@ from support.models import tiny_llama
 from inference.config import EngineConfig
 from inference.execution.cache import num_kv_blocks
 from inference.execution.models import loader
+from inference.execution.models.decoder_config import is_native, read_config, read_raw
 from inference.execution.models.errors import ModelError
 from inference.execution.models.loader import cpu_flags, load_model
 from inference.execution.models.prepare import model_name
@@ -73,23 +77,114 @@ def test_cuda_where_there_is_none(folder: Path, monkeypatch: pytest.MonkeyPatch)
         load_model(EngineConfig(model=str(folder), device="cuda"))
 
 
+SLIDING = {"architectures": ["MistralForCausalLM"], "sliding_window": 24}
+
+
+def test_a_sliding_window_bounds_the_length(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Up to its length every token is attended to, so the answers are the model's own."""
+    edit(folder, **SLIDING)
+    assert load(folder, dtype="float32").model.max_model_len == 24
+    assert "max_model_len is 24 of the model's 128 positions" in caplog.text
+    assert load(folder, dtype="float32", max_model_len=20).model.max_model_len == 20
+    with pytest.raises(ModelError, match="slides over 24 positions, which is not supported; set max_model_len to 24"):
+        load(folder, dtype="float32", max_model_len=25)
+
+
+@pytest.mark.parametrize(
+    ("changes", "longest"),
+    [
+        ({"sliding_window": None}, 128),
+        ({}, 128),  # transformers' default, 4096 positions, is more than there are
+        ({"sliding_window": 9, "architectures": ["LlamaForCausalLM"]}, 128),  # Llama has none
+        ({"sliding_window": 9, "architectures": ["Qwen2ForCausalLM"], "use_sliding_window": False}, 128),
+        ({"sliding_window": 9, "architectures": ["Qwen2ForCausalLM"], "use_sliding_window": True}, 128),  # layers >= 28
+        (
+            {
+                "sliding_window": 9,
+                "architectures": ["Qwen2ForCausalLM"],
+                "use_sliding_window": True,
+                "max_window_layers": 2,
+            },
+            9,
+        ),
+        (
+            {
+                "sliding_window": 9,
+                "architectures": ["Qwen3ForCausalLM"],
+                "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+            },
+            9,
+        ),
+    ],
+)
+def test_whose_attention_slides(changes: dict, longest: int, folder: Path) -> None:
+    edit(folder, **{"architectures": ["MistralForCausalLM"], **changes})
+    assert read_config(folder).longest == longest
+
+
+@pytest.mark.parametrize(
+    ("changes", "native"),
+    [
+        ({}, True),
+        ({"architectures": None, "model_type": "qwen2"}, True),
+        ({"architectures": ["GPT2LMHeadModel"]}, False),
+        ({"architectures": [], "model_type": "gemma"}, False),
+        ({"architectures": 7, "model_type": None}, False),
+        ({"hidden_act": "gelu"}, False),
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0}}, False),
+        ({"rope_parameters": None, "rope_scaling": {"type": "dynamic", "factor": 2.0}}, False),
+        ({"rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 2.0}}, True),
+    ],
+)
+def test_what_the_native_decoder_takes(
+    changes: dict, native: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All else goes to transformers' model."""
+    given: list[tuple] = []
+    foreign = SimpleNamespace(load_foreign=lambda *settings: given.append(settings))
+    monkeypatch.setitem(sys.modules, "inference.execution.models.foreign", foreign)
+    edit(folder, **changes)
+    if native:
+        assert is_native(read_raw(folder))
+        return
+    load(folder, dtype="float32", max_model_len=50)
+    assert given == [(folder, torch.float32, torch.device("cpu"), 50)]
+    with pytest.raises(ModelError, match="the native decoder does not run"):
+        read_config(folder)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"architectures": ["MixtralForCausalLM"]}, "architecture MixtralForCausalLM are not supported"),
-        ({"architectures": None}, "none named"),
-        ({"attention_bias": True}, "attention_bias"),
-        ({"hidden_act": "gelu"}, "'gelu'"),
+        ({"attention_bias": True}, r"lack the tensor model\.layers\.0\.self_attn\.q_proj\.bias"),
+        ({"mlp_bias": True}, r"lack the tensor model\.layers\.0\.mlp\.gate_proj\.bias"),
+        ({"mlp_bias": "yes"}, "mlp_bias is 'yes'; it must be true or false"),
+        ({"architectures": ["Qwen2ForCausalLM"]}, r"lack the tensor .*q_proj\.bias"),
+        ({"architectures": ["Qwen3ForCausalLM"]}, r"lack the tensor .*q_norm\.weight"),
         ({"quantization_config": {"bits": 4}}, "quantised"),
-        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0}}, "'yarn'"),
         ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "low_freq_factor|factor"),
+        ({"rope_parameters": [1]}, r"rope_parameters is \[1\]; it must be an object"),
+        ({"rope_parameters": {"rope_theta": "much"}}, "rope_theta is 'much'; it must be a positive number"),
+        ({"rope_parameters": {"rope_theta": 0}}, "rope_theta is 0"),
+        ({"rms_norm_eps": -1e-6}, "rms_norm_eps is -1e-06"),
+        ({"rms_norm_eps": None}, "rms_norm_eps is None"),
         ({"hidden_size": "64"}, "hidden_size is '64'"),
+        ({"hidden_size": 66, "head_dim": None}, "divides a hidden_size of 66 among 4 heads"),
+        ({"hidden_size": 0}, "hidden_size is 0; it must be a whole number from 1 to 16777216"),
+        ({"num_attention_heads": -4}, "num_attention_heads is -4"),
+        ({"num_hidden_layers": 2.5}, "num_hidden_layers is 2.5"),
+        ({"intermediate_size": None}, "intermediate_size is None"),
+        ({"vocab_size": 10**12}, "vocab_size is 1000000000000; it must be a whole number from 1"),
+        ({"max_position_embeddings": 10**9}, "max_position_embeddings is 1000000000"),
+        ({"head_dim": 17}, "4 heads of 17 dims over 2 KV heads"),
+        ({"head_dim": True}, "head_dim is True"),
         ({"num_key_value_heads": 3}, "4 heads of 16 dims over 3 KV heads"),
+        ({"sliding_window": 0, "architectures": ["MistralForCausalLM"]}, "sliding_window is 0"),
         ({"vocab_size": 200}, r"model\.embed_tokens\.weight is \[199, 64\]; config.json makes it \[200, 64\]"),
         ({"num_hidden_layers": 4}, r"lack the tensor model\.layers\.3\."),
     ],
 )
-def test_what_the_decoder_does_not_do_is_refused(changes: dict, words: str, folder: Path) -> None:
+def test_what_is_wrong_is_said_in_one_sentence(changes: dict, words: str, folder: Path) -> None:
     edit(folder, **changes)
     with pytest.raises(ModelError, match=words) as caught:
         load(folder, dtype="float32")
@@ -106,20 +201,89 @@ def test_broken_folders_get_one_sentence(name: str, content: bytes | None, folde
         load(folder)
 
 
-def test_an_index_can_not_lead_out_of_its_folder(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.fixture
+def sharded(tmp_path: Path) -> Path:
+    tiny_llama().save_pretrained(tmp_path, max_shard_size="100KB")
+    return tmp_path
+
+
+def shards(folder: Path) -> list[Path]:
+    found = sorted(folder.glob("model-*.safetensors"))
+    assert len(found) > 2
+    return found
+
+
+def rewrite_index(folder: Path, change: Callable[[dict], object]) -> None:
+    path = folder / "model.safetensors.index.json"
+    index = json.loads(path.read_text())
+    change(index["weight_map"])
+    path.write_text(json.dumps(index))
+
+
+def test_a_shard_that_is_missing(sharded: Path) -> None:
+    count, second = len(shards(sharded)), shards(sharded)[1]
+    second.unlink()
+    with pytest.raises(ModelError, match=f"lacks {second.name}, one of the {count} files that hold"):
+        load(sharded)
+
+
+def test_a_shard_cut_short(sharded: Path) -> None:
+    second = shards(sharded)[1]
+    second.write_bytes(second.read_bytes()[:-100])
+    with pytest.raises(ModelError, match=f"{second.name} can't be read as safetensors"):
+        load(sharded)
+
+
+def test_a_shard_without_its_tensor(sharded: Path) -> None:
+    save_file({}, shards(sharded)[1])
+    with pytest.raises(ModelError, match="lack the tensor"):
+        load(sharded)
+
+
+@pytest.mark.parametrize(
+    "name", ["../{other}/model.safetensors", "/etc/passwd", "..", "", "pytorch_model.bin", 7, None]
+)
+def test_an_index_names_only_safetensors_of_its_folder(name: object, sharded: Path, tmp_path_factory: Any) -> None:
     outside = tmp_path_factory.mktemp("outside") / "model.safetensors"
-    (folder / "model.safetensors").rename(outside)
-    index = {"weight_map": {"model.norm.weight": f"../{outside.parent.name}/{outside.name}"}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(ModelError, match="can't be read as safetensors"):
+    shards(sharded)[1].rename(outside)
+    name = name.format(other=outside.parent.name) if isinstance(name, str) else name
+    rewrite_index(sharded, lambda names: names.update(dict.fromkeys(names, name)))
+    with pytest.raises(ModelError, match="which is no safetensors file of that folder"):
+        load(sharded)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"weight_map": 3}', b'{"weight_map": []}', b"[" * 100_000])
+def test_an_index_that_is_none(content: bytes, sharded: Path) -> None:
+    (sharded / "model.safetensors.index.json").write_bytes(content)
+    with pytest.raises(ModelError, match=r"index\.json can't be read"):
+        load(sharded)
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ([], "holds no config.json, so it is no model folder"),
+        (["config.json"], "holds neither model.safetensors nor"),
+        (["config.json", "pytorch_model.bin"], r"holds pickled weights only \(pytorch_model.bin\), which can run code"),
+        (["config.json", "consolidated.00.pth"], r"holds pickled weights only \(consolidated.00.pth\)"),
+    ],
+)
+def test_folders_without_weights(names: list[str], words: str, folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    for name in names:
+        (folder / name).touch()
+    if not names:
+        (folder / "config.json").unlink()
+    with pytest.raises(ModelError, match=words) as caught:
         load(folder)
+    assert "\n" not in str(caught.value)
 
 
-def test_integer_weights_are_refused(folder: Path) -> None:
-    save_file(
-        {"model.layers.0.input_layernorm.weight": torch.zeros(64, dtype=torch.int8)}, folder / "model.safetensors"
-    )
-    with pytest.raises(ModelError, match=r"is torch\.int8"):
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.bool, torch.float8_e4m3fn])
+def test_weights_that_are_no_plain_numbers_are_refused(dtype: torch.dtype, folder: Path) -> None:
+    weights = {"model.layers.0.input_layernorm.weight": torch.zeros(64).to(dtype)}
+    save_file(weights, folder / "model.safetensors")
+    with pytest.raises(ModelError, match=f"is {dtype}; float32, float16 and bfloat16 are supported"):
         load(folder)
 
 
@@ -128,11 +292,19 @@ def test_an_unknown_name_says_what_there_is(tmp_path: Path) -> None:
         load_model(EngineConfig(model="smolm2", model_cache=str(tmp_path)))
     with pytest.raises(ModelError, match="there is no file"):
         load_model(EngineConfig(model=str(tmp_path / "x.gguf"), model_cache=str(tmp_path)))
+    (tmp_path / "notes.txt").write_text("no model")
+    with pytest.raises(ModelError, match=r"notes\.txt is a file and no \.gguf; a model is smollm2, a folder"):
+        load_model(EngineConfig(model=str(tmp_path / "notes.txt")))
 
 
 @pytest.mark.parametrize(
     ("model", "name"),
-    [("smollm2", "SmolLM2-135M-Instruct"), ("/models/a.Q4_0.gguf", "a.Q4_0"), ("scripted:/x/replies.json", "replies")],
+    [
+        ("smollm2", "SmolLM2-135M-Instruct"),
+        ("/models/a.Q4_0.gguf", "a.Q4_0"),
+        ("scripted:/x/replies.json", "replies"),
+        ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B"),
+    ],
 )
 def test_names(model: str, name: str) -> None:
     assert model_name(model) == name

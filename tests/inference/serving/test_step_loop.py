@@ -1,0 +1,144 @@
+"""The worker's step loop alone: orders in, entries out, a real queue and no broker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.fake_engine import FakeEngine
+
+from inference.config import EngineConfig, SamplingParams
+from inference.serving import worker
+from inference.serving.logs import Claim
+from inference.serving.messages import EngineStatus
+from inference.serving.orders import Add, Cancel, Stop
+from inference.serving.worker import Worker
+
+
+class FillingEngine(FakeEngine):
+    """Runs nothing before it has a batch of two, or else for an hour."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.steps = 0
+        self.grammars: list[Any] = []
+
+    def seconds_to_next_step(self) -> float:
+        full = len(self._running) > 1 or any(run.reason for run in self._running.values())
+        return 0.0 if full else 3600.0
+
+    def add_request(self, *args: Any, grammar: Any = None, **kwargs: Any) -> str:
+        self.grammars.append(grammar)
+        return super().add_request(*args, grammar=grammar, **kwargs)
+
+    def step(self) -> SimpleNamespace:
+        self.steps += 1
+        if self.seconds_to_next_step():
+            return SimpleNamespace(deltas=[], finishes=[], record=None)
+        return super().step()
+
+
+class FakeLink:
+    """Keeps what was published. `heartbeats`: statuses since the last call of `beats`."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self._status: Any = None
+        self._beat = threading.Semaphore(0)
+
+    @property
+    def status(self) -> EngineStatus:
+        return self._status
+
+    @status.setter
+    def status(self, status: EngineStatus) -> None:
+        self._status = status
+        self._beat.release()
+
+    def wait_for_beats(self, count: int) -> None:
+        for _ in range(count):
+            assert self._beat.acquire(timeout=20)
+
+    def serve(self, tokenizer: Any, seats: int) -> None:
+        pass
+
+    def publish(self, items: Any, record: Any = None) -> None:
+        self.items += items
+
+
+class Running:
+    def __init__(self, engine: Any) -> None:
+        self.engine, self.link, self.orders = engine, FakeLink(), SimpleQueue[Any]()
+        status = EngineStatus("w", 1, "loading", False, time.time(), settings={"policy": engine.config.policy})
+        self._thread = threading.Thread(target=Worker(engine, self.link, self.orders, status).run)
+        self._thread.start()
+
+    def add(self, request_id: str, words: str, grammar: Any = None) -> None:
+        prompt_ids = self.engine.tokenizer.encode_text(words)
+        claim = Claim(request_id, 1, request_id)
+        self.orders.put(Add(claim, prompt_ids, SamplingParams(), "u", (), 1, time.time(), grammar))
+
+    def stop(self) -> None:
+        self.orders.put(Stop())
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+    def published(self, request_id: str) -> list[Any]:
+        return [item.event for item in self.link.items if item.claim.request_id == request_id]
+
+
+@pytest.fixture
+def running(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(worker, "WAIT_AT_ONCE", 0.005)
+    loop = Running(FillingEngine(EngineConfig(policy="dynamic")))
+    yield loop
+    if loop._thread.is_alive():
+        loop.stop()
+
+
+def test_while_a_batch_fills_nothing_spins_and_the_heart_goes_on_beating(running: Running) -> None:
+    running.add("r1", "a b")
+    running.link.wait_for_beats(20)
+    assert running.engine.steps == 1  # for the news of r1
+    running.add("r2", "a b")
+    while len(running.published("r2")) < 3:
+        running.link.wait_for_beats(1)
+    running.stop()
+    assert [type(event).__name__ for event in running.published("r1")] == ["Delta", "Delta", "Finish"]
+    assert running.engine.steps == 3
+
+
+def test_a_cancel_is_heard_while_a_batch_fills(running: Running) -> None:
+    running.add("r1", "a b")
+    running.link.wait_for_beats(5)
+    running.orders.put(Cancel("r1"))
+    while not running.published("r1"):
+        running.link.wait_for_beats(1)
+    running.stop()
+    assert [event.finish_reason for event in running.published("r1")] == ["cancelled"]
+
+
+def test_the_policy_in_force_is_told(running: Running) -> None:
+    running.link.wait_for_beats(1)
+    assert running.link.status.settings["policy"] == "dynamic"
+    running.engine.scheduler.policy = SimpleNamespace(name="static")
+    running.add("r1", "a b")
+    running.add("r2", "a b")
+    while len(running.published("r2")) < 3:
+        running.link.wait_for_beats(1)
+    running.stop()
+    assert running.link.status.settings["policy"] == "static"
+
+
+def test_the_grammar_comes_with_the_request(running: Running) -> None:
+    grammar = object()
+    running.add("r1", "a", grammar)
+    running.add("r2", "a")
+    while len(running.published("r2")) < 2:
+        running.link.wait_for_beats(1)
+    running.stop()
+    assert running.engine.grammars == [grammar, None]
