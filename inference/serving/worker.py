@@ -197,6 +197,9 @@ class Worker:
             self._end_unrun(add, "error", error.code, str(error))
         except ParameterError as error:
             self._end_unrun(add, "error", "bad_params", str(error))
+        except Exception:
+            log.exception("admission_failed: request %s", request_id)
+            self._end_unrun(add, "error", "internal", "this request failed in the engine; the others go on")
         else:
             self._claims[request_id] = add.claim
 

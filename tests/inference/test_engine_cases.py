@@ -8,7 +8,7 @@ from types import FrameType
 import pytest
 from support.toy import ToyModel, alone, toy_engine
 
-from inference.config import SamplingParams
+from inference.config import ParameterError, SamplingParams
 from inference.engine import Engine
 from inference.scheduling.request import FinishReason, RequestRefused
 
@@ -159,3 +159,45 @@ def _calls_of(action: Callable[[], object]) -> int:
         sys.setprofile(None)
         gc.enable()
     return count
+
+
+def test_a_short_prompt_passes_a_long_one_and_decodes_go_on() -> None:
+    engine = toy_engine(ToyModel(max_model_len=10_000), kv_blocks=2500, max_num_batched_tokens=512)
+    engine.add_request([5, 6, 7], params(60), request_id="a")
+    engine.step()
+    engine.add_request([5] * 4000, params(3), request_id="b")
+    engine.step()
+    engine.add_request([6, 7, 8], params(3), request_id="c")
+    firsts: dict[str, int] = {}
+    gaps, gap, iteration = [], 0, 0
+    while engine.has_work and len(firsts) < 3:
+        iteration += 1
+        step = engine.step()
+        for row in step.record.rows:  # a token of the prompt's last chunk is the first of the answer
+            if row.context >= {"a": 3, "b": 4000, "c": 3}[row.request_id]:
+                firsts.setdefault(row.request_id, iteration)
+        gap = 0 if any(row.request_id == "a" for row in step.record.rows) else gap + 1
+        gaps.append(gap)
+    assert firsts["c"] == 1
+    assert firsts["b"] > 10
+    assert max(gaps) == 0, "the running one has a token in every iteration"
+    assert max(row.tokens for record in engine.ledger.records for row in record.rows) == 256
+
+
+@pytest.mark.parametrize("temperature", [float("nan"), float("inf"), -1, "0.7", True, None])
+def test_a_bad_temperature_does_not_stir_the_neighbour(temperature: object) -> None:
+    engine = toy_engine()
+    engine.add_request([5, 6, 7], params(20, 4), request_id="neighbour")
+    ids = []
+    while engine.has_work:
+        with pytest.raises(ParameterError, match="temperature"):
+            engine.add_request([5], SamplingParams.from_mapping({"temperature": temperature}))
+        step = engine.step()
+        ids += [i for event in (*step.deltas, *step.finishes) for i in event.token_ids]
+    assert ids == alone([5, 6, 7], params(20, 4)).token_ids
+
+
+@pytest.mark.parametrize("temperature", [0, 1e-6])
+def test_a_temperature_near_nothing_is_greedy(temperature: float) -> None:
+    nearly, greedy = (SamplingParams(max_tokens=9, temperature=t, seed=3, ignore_eos=True) for t in (temperature, 0))
+    assert alone([5, 6, 7], nearly).token_ids == alone([5, 6, 7], greedy).token_ids
