@@ -8,8 +8,8 @@ from __future__ import annotations
 from inference.config import POLICIES, EngineConfig, ParameterError
 from inference.scheduling.blocks import BlockPool
 from inference.scheduling.deadlines import Deadlines
+from inference.scheduling.kv_manager import KVManager
 from inference.scheduling.policies import BatchingPolicy, make_policy
-from inference.scheduling.prefix_cache import PrefixCache
 from inference.scheduling.scheduler import Scheduler
 from inference.scheduling.waiting_queue import WaitingQueue
 
@@ -18,7 +18,7 @@ def new_scheduler(config: EngineConfig, pool: BlockPool, max_model_len: int) -> 
     """The scheduler that `config` asks for, over `pool`."""
     limits = (config.queue_timeout, config.run_timeout, config.total_timeout)
     return Scheduler(
-        pool,
+        KVManager(pool, config.prefix_caching, config.prefix_sharing),
         config.max_num_seqs,
         config.max_num_batched_tokens,
         max_model_len,
@@ -26,7 +26,6 @@ def new_scheduler(config: EngineConfig, pool: BlockPool, max_model_len: int) -> 
         config.prefill_chunk,
         WaitingQueue(config.priority_ageing * 1000, config.max_running_per_user),
         Deadlines(*(None if limit is None else limit * 1000 for limit in limits)),
-        PrefixCache(pool, config.prefix_caching, config.prefix_sharing),
     )
 
 

@@ -1,6 +1,7 @@
 """Iteration-level scheduling (Orca, OSDI 2022): finished requests leave and waiting ones join after every token.
 
-Knows: requests, seats, the token budget, the block pool. Must not know: torch, text, the clock (moments are handed in).
+Knows: requests, seats, the token budget, who gives out blocks. Must not know: torch, text, the clock (moments are
+handed in).
 
 Who waits, and who of them is next, is the queue's affair (waiting_queue.py); how many may join, the policy's.
 Running requests go on in every iteration, each with one token at least; long prompts are computed in chunks beside the
@@ -18,12 +19,11 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 
-from inference.scheduling.blocks import BlockPool, PoolError
 from inference.scheduling.deadlines import Deadlines
+from inference.scheduling.kv_manager import KVManager
 from inference.scheduling.ledger import Waiting
 from inference.scheduling.plan import Schedule, ScheduledRow
 from inference.scheduling.policies import BatchingPolicy, ContinuousPolicy, Room, Situation
-from inference.scheduling.prefix_cache import PrefixCache
 from inference.scheduling.reasons import WaitingReasons
 from inference.scheduling.request import Request, RequestRefused, RequestState, WaitReason
 from inference.scheduling.seats import Seats
@@ -32,32 +32,16 @@ from inference.scheduling.waiting_queue import WaitingQueue
 log = logging.getLogger("batchscope.engine")
 
 
-def refuse_what_never_fits(request: Request, pool: BlockPool, max_model_len: int) -> None:
-    """Raises RequestRefused, with true numbers, for what can't run even alone."""
-    prompt, answer = len(request.prompt_ids), request.params.max_tokens
-    if not prompt:
-        raise RequestRefused("bad_params", "the prompt is empty; at least one token is needed")
-    length = f"the prompt has {prompt} tokens and max_tokens is {answer}"
-    if prompt + answer > max_model_len:
-        raise RequestRefused(
-            "prompt_too_long", f"{length}: {prompt + answer} together, and the model takes {max_model_len}"
-        )
-    needed, total = pool.blocks_for(request.max_total_tokens), pool.num_blocks
-    if needed > total:
-        raise RequestRefused("prompt_too_long", f"{length}: that can need {needed} KV blocks, and there are {total}")
-
-
 class Scheduler:
-    """Owns the seats and who runs; the queue owns who waits, the block pool the blocks.
+    """Owns the seats and who runs; the queue owns who waits, the block pool behind `kv` the blocks.
 
     max_num_seqs: seats.  max_num_batched_tokens: the budget of one iteration, at least one a seat.
     prefill_chunk: tokens of one request in an iteration at most; None: half of the budget.
-    prefixes: None: nothing is cached.
     """
 
     def __init__(
         self,
-        pool: BlockPool,
+        kv: KVManager,
         max_num_seqs: int,
         max_num_batched_tokens: int,
         max_model_len: int,
@@ -65,11 +49,10 @@ class Scheduler:
         prefill_chunk: int | None = None,
         queue: WaitingQueue | None = None,
         deadlines: Deadlines | None = None,
-        prefixes: PrefixCache | None = None,
     ) -> None:
         if max_num_batched_tokens < max_num_seqs:
             raise ValueError(f"a budget of {max_num_batched_tokens} tokens is too small for {max_num_seqs} seats")
-        self.pool = pool
+        self.kv = kv
         self.max_num_seqs = max_num_seqs
         self.max_num_batched_tokens = max_num_batched_tokens
         self.max_model_len = max_model_len
@@ -80,7 +63,6 @@ class Scheduler:
         self.running: OrderedDict[str, Request] = OrderedDict()  # by rank
         self.seats = Seats(max_num_seqs)
         self._chunk = prefill_chunk or max(1, max_num_batched_tokens // 2)
-        self._prefixes = prefixes or PrefixCache(pool, is_on=False)
         self._reasons = WaitingReasons(self.queue)
 
     @property
@@ -93,8 +75,16 @@ class Scheduler:
 
     def add(self, request: Request, now: float = 0.0) -> None:
         """Queue a request at `now`, ms. Raises RequestRefused for what can never run here."""
-        refuse_what_never_fits(request, self.pool, self.max_model_len)
-        self._prefixes.welcome(request)
+        prompt, answer = len(request.prompt_ids), request.params.max_tokens
+        if not prompt:
+            raise RequestRefused("bad_params", "the prompt is empty; at least one token is needed")
+        if prompt + answer > self.max_model_len:
+            raise RequestRefused(
+                "prompt_too_long",
+                f"the prompt has {prompt} tokens and max_tokens is {answer}: {prompt + answer} together, and the model "
+                f"takes {self.max_model_len}",
+            )
+        self.kv.welcome(request)
         self.queue.add(request, now)
         self.deadlines.arrived(request)
 
@@ -114,18 +104,18 @@ class Scheduler:
             if plan.blocked:
                 break
             try:
-                cached = self._prefixes.find(request)
+                found = self.kv.find(request)
             except Exception:
                 log.exception("scheduling_failed: one request fails")
                 plan.broken.append(request)
                 self.remove(request)
                 continue
-            plan.blocked = self._no_room(request, cached, plan)
+            plan.blocked = self._no_room(request, found, plan)
             if plan.blocked:
                 break
             if request.started_ms is None:
                 joined.append(len(request.prompt_ids))
-            self._admit(request, cached, plan, now)
+            self._admit(request, found, plan, now)
         else:
             plan.head = plan.blocked = None
         full = plan.blocked is not None and plan.blocked[0] in (WaitReason.NO_SEAT, WaitReason.NO_KV)
@@ -136,7 +126,7 @@ class Scheduler:
         """The iteration was computed. New tokens are to be appended and ended requests removed after this."""
         for request, start, count, _ in plan.rows:
             request.num_computed_tokens = start + count
-            self._prefixes.register(request, start)
+            self.kv.computed(request, start)
         self.queue.charge_answers(row.request for row in plan.rows if row.samples)
 
     def remove(self, request: Request) -> None:
@@ -208,7 +198,7 @@ class Scheduler:
                 break  # preempted for one of those before it, and so are all after it
             after = len(self.running) - len(plan.rows) - 1  # each of them gets a token, too
             count = self._tokens_now(request, plan, after)
-            while not self._grow(request, count):
+            while not self.kv.grow(request, count):
                 victim = next(reversed(self.running.values()))
                 self.preempt(victim)
                 plan.preempted.append(victim)
@@ -229,19 +219,15 @@ class Scheduler:
             return WaitReason.NO_KV, f"blocks ran out in this iteration: {len(plan.preempted)} preempted"
         return None
 
-    def _no_room(self, request: Request, cached: list[int], plan: Schedule) -> tuple[WaitReason, str] | None:
-        needed = self._will_need(request) - len(cached)
-        available = self.pool.available_count - sum(not self.pool.references(block) for block in cached)
-        if needed > available - plan.promised:
-            kept = f", {min(available, plan.promised)} of them kept for those running" if plan.promised else ""
-            return WaitReason.NO_KV, f"needs {needed} blocks, {available} free{kept}"
+    def _no_room(self, request: Request, found: list[int], plan: Schedule) -> tuple[WaitReason, str] | None:
+        if too_little := self.kv.why_too_little(request, found, plan.promised):
+            return WaitReason.NO_KV, too_little
         if plan.num_tokens >= self.max_num_batched_tokens:
             return WaitReason.NO_BUDGET, f"budget {plan.num_tokens} of {self.max_num_batched_tokens}"
         return None
 
-    def _admit(self, request: Request, cached: list[int], plan: Schedule, now: float) -> None:
-        self.pool.share(cached)
-        request.block_table, request.num_computed_tokens = cached, len(cached) * self.pool.block_size
+    def _admit(self, request: Request, found: list[int], plan: Schedule, now: float) -> None:
+        self.kv.begin(request, found)
         self.queue.admit(request, len(request.prompt_ids) - request.num_computed_tokens)
         if request.started_ms is None:
             request.started_ms = now
@@ -249,45 +235,25 @@ class Scheduler:
             self.deadlines.started(request, now)
         request.state = RequestState.RUNNING
         request.seat = self.seats.take()
-        newest = next(reversed(self.running.values()), None)
+        last = next(reversed(self.running.values()), None)
         self.running[request.request_id] = request
-        if newest is not None and request.rank < newest.rank:
+        if last is not None and request.rank < last.rank:
             self.running = OrderedDict(sorted(self.running.items(), key=lambda item: item[1].rank))
         count = self._tokens_now(request, plan, 0)
-        if not self._grow(request, count):
-            raise PoolError(f"request {request.request_id} was admitted, and its blocks are not there")
+        self.kv.must_grow(request, count)
         self._put(request, count, plan)
 
     def _put(self, request: Request, count: int, plan: Schedule) -> None:
         start = request.num_computed_tokens
         plan.rows.append(ScheduledRow(request, start, count, start + count == request.num_tokens))
         plan.num_tokens += count
-        plan.promised += max(0, self._will_need(request) - len(request.block_table))
+        plan.promised += max(0, self.kv.will_need(request) - len(request.block_table))
 
     def _tokens_now(self, request: Request, plan: Schedule, after: int) -> int:
         left = self.max_num_batched_tokens - plan.num_tokens - after
         return min(request.num_tokens - request.num_computed_tokens, self._chunk, left)
 
-    def _will_need(self, request: Request) -> int:
-        """Blocks for all it has to compute now and one to grow into, but never more than it can come to need.
-
-        Nobody is admitted into blocks that running requests will need so soon: the newcomer would be preempted within a
-        few iterations, and its prefill would have been for nothing.
-        """
-        return self.pool.blocks_for(min(request.num_tokens + self.pool.block_size, request.max_total_tokens))
-
-    def _grow(self, request: Request, count: int) -> bool:
-        """Allocate what `count` more positions need. False, and nothing changed, where the pool has too little."""
-        missing = self.pool.blocks_for(request.num_computed_tokens + count) - len(request.block_table)
-        if missing <= 0:
-            return True
-        blocks = self.pool.allocate(missing)
-        if blocks is None:
-            return False
-        request.block_table += blocks
-        return True
-
     def _release(self, request: Request, idle: bool = False) -> None:
-        self.pool.free(request.block_table)
+        self.kv.release(request)
         self.seats.give_back(request.seat, idle)
-        request.block_table, request.seat = [], -1
+        request.seat = -1

@@ -14,8 +14,8 @@ from inference.config import EngineConfig, SamplingParams
 from inference.engine import Engine
 from inference.execution.batch_builder import BatchBuilder
 from inference.execution.models.loader import load_model
+from inference.scheduling.kv_manager import KVManager
 from inference.scheduling.plan import ScheduledRow
-from inference.scheduling.prefix_cache import PrefixCache
 from inference.scheduling.request import FinishReason, Request
 from inference.text.tokenizer import load_tokenizer
 
@@ -139,14 +139,14 @@ BOTH = {"good": (FinishReason.LENGTH, ""), "bad": (FinishReason.ERROR, "internal
 
 
 def test_a_request_that_raises_while_it_is_scheduled(monkeypatch: pytest.MonkeyPatch) -> None:
-    find = PrefixCache.find
+    find = KVManager.find
 
-    def choosy(self: PrefixCache, request: Request) -> list[int]:
+    def choosy(self: KVManager, request: Request) -> list[int]:
         if request.request_id == "bad":
             raise RuntimeError("a prefix that it can't bear")
         return find(self, request)
 
-    monkeypatch.setattr(PrefixCache, "find", choosy)
+    monkeypatch.setattr(KVManager, "find", choosy)
     assert ends_beside_a_healthy_one(monkeypatch, lambda request: None) == BOTH
 
 

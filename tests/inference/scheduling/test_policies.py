@@ -4,6 +4,7 @@ import pytest
 
 from inference.config import POLICIES, SamplingParams
 from inference.scheduling.blocks import BlockPool
+from inference.scheduling.kv_manager import KVManager
 from inference.scheduling.plan import Schedule
 from inference.scheduling.policies import DynamicPolicy, StaticPolicy, make_policy
 from inference.scheduling.request import Request, RequestState
@@ -15,7 +16,7 @@ def request(name: str, prompt: int, answer: int, arrived: float = 0.0) -> Reques
 
 
 def scheduler(policy: str, size: int = 2, delay: float = 100.0, seats: int = 4, budget: int = 64) -> Scheduler:
-    return Scheduler(BlockPool(100, 4), seats, budget, 4096, make_policy(policy, size, delay))
+    return Scheduler(KVManager(BlockPool(100, 4)), seats, budget, 4096, make_policy(policy, size, delay))
 
 
 def iterate(one: Scheduler, now: float = 0.0) -> Schedule:
@@ -93,7 +94,7 @@ def test_seats_of_ended_requests_stay_idle_until_the_slowest_ends() -> None:
         iterate(one)
         idle.append(list(one.seats.idle))
     assert idle[:4] == [[0], [0, 1], [0, 1], []]
-    assert one.pool.held_count == 0
+    assert one.kv.pool.held_count == 0
 
 
 def test_a_cancelled_member_leaves_an_idle_seat_and_its_blocks_are_free() -> None:
@@ -103,9 +104,9 @@ def test_a_cancelled_member_leaves_an_idle_seat_and_its_blocks_are_free() -> Non
     one.add(b)
     iterate(one)
     one.remove(a)
-    assert (one.seats.idle, one.pool.held_count) == ([0], 1)
+    assert (one.seats.idle, one.kv.pool.held_count) == ([0], 1)
     one.remove(b)
-    assert (one.seats.idle, one.pool.held_count) == ([], 0)
+    assert (one.seats.idle, one.kv.pool.held_count) == ([], 0)
 
 
 def test_padding_is_what_a_rectangle_of_prompts_would_add() -> None:

@@ -5,6 +5,7 @@ import pytest
 
 from inference.config import SamplingParams
 from inference.scheduling.blocks import BlockPool
+from inference.scheduling.kv_manager import KVManager
 from inference.scheduling.plan import Schedule
 from inference.scheduling.request import Request, RequestRefused, RequestState
 from inference.scheduling.scheduler import Scheduler
@@ -17,7 +18,7 @@ def request(prompt: int, answer: int = 8, name: str = "") -> Request:
 
 
 def scheduler(blocks: int = 100, block_size: int = 4, seats: int = 8, budget: int = 64, **more: Any) -> Scheduler:
-    return Scheduler(BlockPool(blocks, block_size), seats, budget, 4096, **more)
+    return Scheduler(KVManager(BlockPool(blocks, block_size)), seats, budget, 4096, **more)
 
 
 def added(to: Scheduler, *requests: Request) -> tuple[Request, ...]:
@@ -47,7 +48,7 @@ def test_prefill_then_decode_then_gone() -> None:
     added(one, request(5, answer=3))
     assert [shape(iterate(one)) for _ in range(4)] == [[(0, 5, True)], [(5, 1, True)], [(6, 1, True)], []]
     assert not one.has_work
-    assert one.pool.free_count == 100
+    assert one.kv.pool.free_count == 100
 
 
 def test_a_waiting_request_joins_in_the_iteration_after_one_left() -> None:
@@ -94,7 +95,7 @@ def test_the_latest_arrived_is_preempted_and_computed_again() -> None:
     plans = []
     while not plans or not plans[-1].preempted:
         plans.append(iterate(one))
-        one.pool.check()
+        one.kv.pool.check()
     assert plans[-1].preempted == [second]
     assert (second.state, second.block_table, second.seat) == (RequestState.WAITING, [], -1)
     assert [row.request for row in plans[-1].rows] == [first]
@@ -106,7 +107,7 @@ def test_the_latest_arrived_is_preempted_and_computed_again() -> None:
     assert plans[-1].rows[0].num_tokens == known
     while one.has_work:
         iterate(one)
-    assert (len(first.output_ids), len(second.output_ids), one.pool.free_count) == (9, 6, 6)
+    assert (len(first.output_ids), len(second.output_ids), one.kv.pool.free_count) == (9, 6, 6)
 
 
 def test_the_preempted_come_back_in_the_order_of_arrival() -> None:
@@ -208,4 +209,4 @@ def test_a_request_that_leaves_while_it_waits_takes_nothing_with_it() -> None:
     one.remove(second)
     assert second.state is RequestState.FINISHED
     assert not one.waiting
-    assert one.pool.held_count == 1
+    assert one.kv.pool.held_count == 1

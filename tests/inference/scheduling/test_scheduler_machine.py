@@ -9,9 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from inference.config import POLICIES, SamplingParams
 from inference.scheduling.blocks import BlockPool
+from inference.scheduling.kv_manager import KVManager
 from inference.scheduling.plan import Schedule
 from inference.scheduling.policies import make_policy
-from inference.scheduling.prefix_cache import PrefixCache
 from inference.scheduling.request import Request, RequestRefused, RequestState
 from inference.scheduling.scheduler import Scheduler
 from inference.scheduling.waiting_queue import WaitingQueue
@@ -44,14 +44,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.pool = BlockPool(blocks, block_size)
         self.seats = seats
         self.scheduler = Scheduler(
-            self.pool,
+            KVManager(self.pool, caching),
             seats,
             seats + spare,
             400,
             make_policy(policy, max(1, seats - 1), 3 * STEP),
             chunk,
             WaitingQueue(AGEING, cap),
-            prefixes=PrefixCache(self.pool, caching),
         )
         self.cap = cap
         self.all: list[Request] = []  # in order of arrival
