@@ -14,6 +14,7 @@ from inference.scheduling.outputs import TokenDelta
 from inference.scheduling.request import FinishReason, RequestRefused
 from inference.scheduling.token_logprobs import TokenLogprobs
 from inference.text.detokenizer import IncrementalDetokenizer
+from inference.text.grammar import GrammarError
 
 
 class AnswerTokenizer(Protocol):
@@ -70,15 +71,18 @@ class Answer:
 
     @property
     def unsent_logprobs(self) -> list[TokenLogprobs] | None:
-        """One for each of `unsent_ids`; None where they were not asked for."""
+        """One for each of `unsent_ids` that was drawn here; None where they were not asked for."""
         return self._logprobs
 
     def replay(self, ids: Iterable[int]) -> None:
-        """Take in tokens that went out before. Raises RequestRefused where they go on after an end."""
+        """Take in tokens that went out before. Raises RequestRefused where they pass an end or break the format."""
         for token_id in ids:
             if self.reason is not None:
                 raise RequestRefused("bad_params", f"the answer so far goes on after its end at token {len(self.ids)}")
-            self.push(token_id)
+            try:
+                self.push(token_id)
+            except GrammarError as error:
+                raise RequestRefused("bad_params", f"the answer so far, at token {len(self.ids)}: {error}") from None
 
     def push(self, token_id: int, logprobs: TokenLogprobs | None = None) -> TokenDelta | None:
         """Take the next token. The delta it brings, if it brings text; `reason` tells whether it was the last."""

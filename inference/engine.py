@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from inference.answer import Answer
+from inference.checks import number
 from inference.config import EngineConfig, ParameterError, SamplingParams
 from inference.execution.batch import Batch
 from inference.execution.batch_builder import BatchBuilder
@@ -27,13 +28,13 @@ from inference.execution.sampler import NO_TOKEN, NUMERICAL_ERROR, Sampled, Samp
 from inference.live import LiveRequest
 from inference.scheduling.blocks import BlockPool, PoolError
 from inference.scheduling.factory import new_policy, new_scheduler
-from inference.scheduling.ledger import Budget, Finished, IterationRecord, KVUse, Ledger, Row
+from inference.scheduling.ledger import Budget, Finished, IterationRecord, KVUse, Ledger
 from inference.scheduling.outputs import Output, RequestFinish, StepOutput
 from inference.scheduling.plan import Schedule
 from inference.scheduling.receipt import RequestTimes
 from inference.scheduling.request import FinishReason, Request, RequestRefused
 from inference.scheduling.token_ids import checked_ids, checked_params
-from inference.step import Outcome, Phases, now_ms
+from inference.step import Outcome, Phases, Planned, now_ms
 from inference.text.grammar import Grammar, GrammarState, compile_grammar
 
 _CODES = {NUMERICAL_ERROR: "numerical_error", NO_TOKEN: "bad_params", FAILED: "internal"}
@@ -113,6 +114,7 @@ class Engine:
         Raises RequestRefused for what can never run, ParameterError for n > 1 (see `SamplingParams.siblings`).
         """
         params = params or SamplingParams()
+        age = number(0.0, 1e9)("age", age)
         if params.n != 1:
             raise ParameterError(f"n is {params.n}; add each of params.siblings(), or use generate()")
         request_id = request_id or secrets.token_hex(16)
@@ -160,12 +162,12 @@ class Engine:
             self._fail(self._live[request.request_id], "internal", outcome)
         if not plan.rows and not outcome.finishes and not self._queue_changed():
             return StepOutput([], [], None)
-        rows = plan.ledger_rows()
+        planned = Planned.of(self.scheduler, plan)
         if plan.rows:
             self._run(plan, outcome, phases)
         phases.end("commit")
         self._n += 1
-        record = self._record(plan, rows, outcome, phases)
+        record = self._record(plan, planned, outcome, phases)
         self.ledger.append(record)
         if not self.has_work:
             self._check_idle()
@@ -282,7 +284,7 @@ class Engine:
         outcome.finished.append(Finished(request.request_id, str(finish.finish_reason), seat))
         outcome.finishes.append(finish)
 
-    def _record(self, plan: Schedule, rows: tuple[Row, ...], outcome: Outcome, phases: Phases) -> IterationRecord:
+    def _record(self, plan: Schedule, planned: Planned, outcome: Outcome, phases: Phases) -> IterationRecord:
         pool = self.pool
         return IterationRecord(
             n=self._n,
@@ -290,16 +292,16 @@ class Engine:
             started_at=phases.started_at,
             t0=phases.t0,
             **phases.durations,
-            policy=self.scheduler.policy.name,
-            rows=rows,
-            waiting=self.scheduler.waiting_reasons(plan),
-            waiting_total=len(self.scheduler.waiting),
+            policy=planned.policy,
+            rows=planned.rows,
+            waiting=planned.waiting,
+            waiting_total=planned.waiting_total,
             preempted=tuple(request.request_id for request in plan.preempted),
             finished=tuple(outcome.finished),
             kv=KVUse(pool.free_count, pool.cached_count, pool.held_count, pool.num_blocks),
             budget=Budget(plan.num_tokens, self.config.max_num_batched_tokens),
             seats=self.config.max_num_seqs,
-            idle=tuple(self.scheduler.seats.idle),
+            idle=planned.idle,
             padding=plan.padding,
         )
 

@@ -20,6 +20,7 @@ log = logging.getLogger("batchscope.engine")
 
 _MESSAGES = {
     "numerical_error": "the model computed something that is not a number for this request",
+    "bad_params": "the parameters of this request allow no token here",
     "internal": "this request failed in the engine; the others go on",
 }
 
@@ -64,7 +65,7 @@ class LiveRequest:
                 self.logprobs.append(token.logprobs)
             return self.answer.push(token.token_id, token.logprobs), True
         except Exception:
-            log.exception("detokenising_failed: one request fails")
+            log.exception("answer_failed: one request fails")
             return None, False
 
     def cut(self, reason: FinishReason) -> TokenDelta | None:

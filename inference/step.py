@@ -1,4 +1,4 @@
-"""What a step of the engine gathers: outputs, and how long each phase took.
+"""What a step of the engine gathers: its plan as the ledger tells it, outputs, how long each phase took.
 
 Knows: the engine's clock. Must not know: how a step is made.
 """
@@ -8,8 +8,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from inference.scheduling.ledger import Finished
+from inference.scheduling.ledger import Finished, Row, Waiting
 from inference.scheduling.outputs import RequestFinish, TokenDelta
+from inference.scheduling.plan import Schedule
+from inference.scheduling.scheduler import Scheduler
 
 
 @dataclass(slots=True)
@@ -19,6 +21,27 @@ class Outcome:
     deltas: list[TokenDelta] = field(default_factory=list)
     finishes: list[RequestFinish] = field(default_factory=list)
     finished: list[Finished] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a record tells of the moment when the iteration was planned: what ends in it changes seats and reasons."""
+
+    policy: str
+    rows: tuple[Row, ...]
+    waiting: tuple[Waiting, ...]
+    waiting_total: int
+    idle: tuple[int, ...]
+
+    @classmethod
+    def of(cls, scheduler: Scheduler, plan: Schedule) -> Planned:
+        return cls(
+            scheduler.policy.name,
+            plan.ledger_rows(),
+            scheduler.waiting_reasons(plan),
+            len(scheduler.waiting),
+            tuple(scheduler.seats.idle),
+        )
 
 
 class Phases:

@@ -29,12 +29,15 @@ class Room(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a policy may look at. oldest_wait_ms: of the request that waits longest.  iterations_left: the most that the
-    running requests can still take; asked for only where it is told."""
+    """What a policy may look at.
+
+    oldest_wait_ms: of the request that waits longest; ask only where some wait, since all are looked at.
+    iterations_left: the most that the running requests can still take.
+    """
 
     running: int
     waiting: int
-    oldest_wait_ms: float
+    oldest_wait_ms: Callable[[], float]
     iterations_left: Callable[[], int]
 
 
@@ -50,8 +53,11 @@ class BatchingPolicy(Protocol):
 
     def room(self, now: Situation) -> Room: ...
 
-    def joined(self, prompt_lengths: list[int], full: bool) -> int:
-        """These joined in this iteration; `full`: the next one found no seat or no blocks. Positions of padding."""
+    def joined(self, prompt_lengths: list[int], is_forming: bool) -> int:
+        """These joined in this iteration; is_forming: only the token budget kept the next one from it.
+
+        Positions of padding, once it is known who belongs to a batch.
+        """
         ...
 
     def opens_in_ms(self, now: Situation) -> float:
@@ -68,7 +74,7 @@ class ContinuousPolicy:
     def room(self, now: Situation) -> Room:
         return Room(now.waiting)
 
-    def joined(self, prompt_lengths: list[int], full: bool) -> int:
+    def joined(self, prompt_lengths: list[int], is_forming: bool) -> int:
         return 0
 
     def opens_in_ms(self, now: Situation) -> float:
@@ -96,8 +102,8 @@ class StaticPolicy:
             return Room(0, self._why_closed(now))
         return Room(self._to_join, f"{self.name} batch of {self.size} is full")
 
-    def joined(self, prompt_lengths: list[int], full: bool) -> int:
-        self._to_join = 0 if full else self._to_join - len(prompt_lengths)
+    def joined(self, prompt_lengths: list[int], is_forming: bool) -> int:
+        self._to_join = self._to_join - len(prompt_lengths) if is_forming else 0
         self._lengths += prompt_lengths
         if self._to_join or not self._lengths:
             return 0
@@ -126,7 +132,7 @@ class DynamicPolicy(StaticPolicy):
         self.delay_ms = delay_ms
 
     def opens_in_ms(self, now: Situation) -> float:
-        return 0.0 if now.waiting >= self.size else max(0.0, self.delay_ms - now.oldest_wait_ms)
+        return 0.0 if not now.waiting or now.waiting >= self.size else max(0.0, self.delay_ms - now.oldest_wait_ms())
 
     def _forms(self, now: Situation) -> int:
         return 0 if self.opens_in_ms(now) > 0 else super()._forms(now)

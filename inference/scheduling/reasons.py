@@ -17,25 +17,25 @@ class WaitingReasons:
 
     def __init__(self, queue: WaitingQueue) -> None:
         self._queue = queue
-        self._made_for = (-1, "")
+        self._made_for = -1
+        self._order: list[Request] = []
         self._reasons: tuple[Waiting, ...] = ()
-        self._place = 0  # of the first in line among them
 
     def of(self, plan: Schedule) -> tuple[Waiting, ...]:
-        """The first WAITING_SHOWN waiting requests after `plan` was made, in order, each with its reason."""
-        head = plan.head.request_id if plan.head else ""
-        if self._made_for != (self._queue.version, head):
-            self._made_for = (self._queue.version, head)
-            order = self._queue.first_ones()
-            self._reasons = tuple(self._reason(request, place, head) for place, request in enumerate(order))
-            self._place = next((place for place, r in enumerate(order) if r is plan.head), len(order))
-        if plan.blocked is None or self._place == len(self._reasons):
+        """The first WAITING_SHOWN waiting requests, in order, each with its reason. To be asked when `plan` has just
+        been made: later on other users are at their caps."""
+        if self._made_for != self._queue.version:
+            self._made_for, self._order = self._queue.version, self._queue.first_ones()
+            self._reasons = tuple(self._reason(request, place) for place, request in enumerate(self._order))
+        if plan.head is None or plan.blocked is None:
             return self._reasons
         why, detail = plan.blocked
-        return (*self._reasons[: self._place], Waiting(head, str(why), detail), *self._reasons[self._place + 1 :])
+        head = Waiting(plan.head.request_id, str(why), detail)
+        return tuple(head if waiting.request_id == head.request_id else waiting for waiting in self._reasons)
 
-    def _reason(self, request: Request, place: int, head: str) -> Waiting:
-        if self._queue.at_cap(request.user):
-            running = self._queue.running_of(request.user)
-            return Waiting(request.request_id, str(WaitReason.USER_CAP), f"{running} requests of this user run already")
-        return Waiting(request.request_id, str(WaitReason.BEHIND), f"behind {head[:8]}, {place} ahead")
+    def _reason(self, request: Request, place: int) -> Waiting:
+        shares = self._queue.shares
+        if shares.at_cap(request.user):
+            detail = f"its user has {shares.running(request.user)} running"
+            return Waiting(request.request_id, str(WaitReason.USER_CAP), detail)
+        return Waiting(request.request_id, str(WaitReason.BEHIND), f"{place} ahead")

@@ -10,8 +10,9 @@ decodes (Sarathi, OSDI 2024), so none waits for a prefill to end.
 When blocks run out, the running request of the highest rank is preempted: of those with the lowest standing (the
 class that it was admitted with) the one that arrived last. It loses its blocks and waits at the head of the queue to be
 computed again (vLLM's recomputation), as far as its blocks are not in the prefix cache any more. The one of the lowest
-rank can therefore always go on: alone it fits, since what can never fit is refused at the door. And whoever is admitted
-finds room for what it must compute and a block more, so that each time round it comes nearer to its end: all end.
+rank can therefore always go on: alone it fits, since what can never fit is refused at the door. And whoever was
+preempted once stands above all who were not, the earlier arrived the higher: only the few that were preempted too and
+came before can take its blocks again, and their number falls, so all end.
 """
 
 from __future__ import annotations
@@ -89,8 +90,9 @@ class Scheduler:
         self.deadlines.arrived(request)
 
     def switch_policy(self, policy: BatchingPolicy) -> None:
-        """Go on under another policy as soon as what runs now has ended; until then nobody joins."""
-        self.next_policy = policy
+        """Go on under another policy as soon as what runs now has ended; until then nobody joins. Under the one that is
+        in force already there is nothing to end."""
+        self.next_policy = None if policy.name == self.policy.name else policy
 
     def schedule(self, now: float = 0.0) -> Schedule:
         """Plan one iteration: who is in it, and with how many tokens. Blocks for it are allocated. `now`: ms."""
@@ -118,8 +120,8 @@ class Scheduler:
             self._admit(request, found, plan, now)
         else:
             plan.head = plan.blocked = None
-        full = plan.blocked is not None and plan.blocked[0] in (WaitReason.NO_SEAT, WaitReason.NO_KV)
-        plan.padding = self.policy.joined(joined, full)
+        is_forming = plan.blocked is not None and plan.blocked[0] is WaitReason.NO_BUDGET
+        plan.padding = self.policy.joined(joined, is_forming)
         return plan
 
     def commit(self, plan: Schedule) -> None:
@@ -159,7 +161,7 @@ class Scheduler:
         return min(now + self.policy.opens_in_ms(self._situation(now)), self.deadlines.next_ms())
 
     def waiting_reasons(self, plan: Schedule) -> tuple[Waiting, ...]:
-        """The first waiting requests, each with the reason why it is not in the iteration."""
+        """The first waiting requests, each with the reason why it is not in the iteration that was just planned."""
         return self._reasons.of(plan)
 
     def _batch_goes_on(self) -> bool:
@@ -170,11 +172,10 @@ class Scheduler:
             self.policy, self.next_policy = self.next_policy, None
 
     def _situation(self, now: float) -> Situation:
-        oldest = next(iter(self.waiting.values()), None)
         return Situation(
             running=len(self.running) + len(self.queue.preempted),
             waiting=len(self.waiting) - len(self.queue.preempted),
-            oldest_wait_ms=now - oldest.arrived_ms if oldest else 0.0,
+            oldest_wait_ms=lambda: now - min(request.arrived_ms for request in self.waiting.values()),
             iterations_left=self._iterations_left,
         )
 

@@ -28,6 +28,7 @@ from inference.serving.logs import Claim, ClaimResult, Outgoing
 from inference.serving.messages import EngineStatus, Finish, Submission
 from inference.serving.orders import Add, Cancel, Drop, DropAll, Order
 from inference.serving.prompts import Tokenizer, is_slow, render
+from inference.serving.turns import Turns
 
 log = logging.getLogger("batchscope.engine")
 
@@ -52,6 +53,7 @@ class BrokerLink:
         self._renderer = ThreadPoolExecutor(1, thread_name_prefix="prompt")
         self._compiler = ThreadPoolExecutor(1, thread_name_prefix="grammar")
         self._compiling: set[asyncio.Task[None]] = set()
+        self._turns = Turns()  # of users whose formats are compiled
         self._held: dict[str, Claim] = {}
         self._preparing: dict[str, bool] = {}  # being tokenised; True: cancel has been asked for meanwhile
         self._accepting = asyncio.Lock()
@@ -208,12 +210,16 @@ class BrokerLink:
             self._finish(result, "error", "engine_unavailable", message)
             return
         self._preparing[claim.request_id] = False
-        if not is_slow(submission):
+        if not is_slow(self._serving.result()[0], submission):
             await self._prepare(submission, result, self._renderer)
             return
-        task = self._loop.create_task(self._prepare(submission, result, self._compiler))  # the others don't wait for it
+        task = self._loop.create_task(self._prepare_slowly(submission, result))  # the others don't wait for it
         self._compiling.add(task)
         task.add_done_callback(self._compiling.discard)
+
+    async def _prepare_slowly(self, submission: Submission, result: ClaimResult) -> None:
+        async with self._turns.turn(submission.user):
+            await self._prepare(submission, result, self._compiler)
 
     async def _prepare(self, submission: Submission, result: ClaimResult, threads: ThreadPoolExecutor) -> None:
         claim, so_far = result.claim, result.log

@@ -37,9 +37,17 @@ def render(tokenizer: Any, submission: Submission) -> Rendered:
     return Rendered(_prompt_ids(tokenizer, submission), params, _grammar(tokenizer, params))
 
 
-def is_slow(submission: Submission) -> bool:
-    """Whether `render` may take seconds."""
-    return isinstance(submission.params, dict) and submission.params.get("response_format") is not None
+def is_slow(tokenizer: Any, submission: Submission) -> bool:
+    """Whether `render` may take seconds: there is a format, and it was not compiled before."""
+    if not isinstance(submission.params, dict) or submission.params.get("response_format") is None:
+        return False
+    from inference.text.grammar import is_compiled
+
+    try:
+        response_format = SamplingParams.from_mapping(submission.params).response_format
+    except (ParameterError, TypeError):
+        return False  # `render` says what is wrong, and that takes no time
+    return response_format is not None and not is_compiled(response_format, tokenizer)
 
 
 def _grammar(tokenizer: Any, params: SamplingParams) -> Grammar | None:

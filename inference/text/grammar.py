@@ -46,6 +46,13 @@ def compile_grammar(response_format: dict[str, Any], tokenizer: GrammarTokenizer
     return compiler.compile(response_format)
 
 
+def is_compiled(response_format: dict[str, Any], tokenizer: GrammarTokenizer) -> bool:
+    """Whether `compile_grammar` would answer at once, be it with a refusal."""
+    with _lock:
+        compiler = _compilers.get(tokenizer)
+    return compiler is not None and compiler.knows(response_format)
+
+
 class Grammar:
     """A compiled format. Requests share it; each has a state of its own."""
 
@@ -167,6 +174,10 @@ class _Compiler:
         if isinstance(made, str):
             raise RequestRefused("bad_params", f"response_format: {made}")
         return made
+
+    def knows(self, response_format: dict[str, Any]) -> bool:
+        with self._lock:
+            return json.dumps(response_format) in self._kept
 
     def _make(self, source: str) -> Grammar | str:
         vocabulary = self._vocabulary

@@ -10,6 +10,7 @@ from inference.engine import Engine
 from inference.scheduling.ledger import IterationRecord
 from inference.scheduling.outputs import StepOutput
 from inference.scheduling.request import FinishReason
+from inference.scheduling.waiting_queue import WaitingQueue
 
 LENGTHS = (1, 4, 20, 9, 2, 13)
 
@@ -137,7 +138,7 @@ def test_a_user_at_the_cap_waits_while_others_pass() -> None:
     record = engine.step().record
     assert [row.request_id for row in record.rows] == ["a0", "b0", "a1"]
     assert [(w.request_id, w.reason) for w in record.waiting] == [("a2", "user_cap")]
-    assert record.waiting[0].detail == "2 requests of this user run already"
+    assert record.waiting[0].detail == "its user has 2 running"
     run(engine)
 
 
@@ -148,3 +149,75 @@ def test_the_victim_is_the_lowest_in_standing_and_then_the_last_to_arrive() -> N
     preempted = [name for step in run(engine) for name in step.record.preempted]
     assert preempted[0] == "low"
     assert "a" not in preempted
+
+
+@pytest.mark.parametrize("caching", [False, True])
+def test_a_long_request_ends_however_many_outrank_it(caching: bool) -> None:
+    """Room is short, its prompt is long, and there is always somebody with a higher priority."""
+    engine = toy_engine(
+        ToyModel(), kv_blocks=105, max_num_seqs=2, max_num_batched_tokens=8, prefill_chunk=8, prefix_caching=caching
+    )
+    engine.add_request([5 + i % 40 for i in range(400)], params(8, priority=-2), request_id="long")
+    ended: set[str] = set()
+    for iteration in range(3000):
+        if len(engine.scheduler.waiting) < 3:
+            engine.add_request([6, 7, 8 + iteration % 30], params(40, priority=2), request_id=f"high{iteration}")
+        ended.update(finish.request_id for finish in engine.step().finishes)
+        if "long" in ended:
+            break
+    assert "long" in ended
+    assert len(ended) > 1
+
+
+def test_a_record_tells_of_the_moment_when_it_was_planned() -> None:
+    engine = toy_engine(policy="static", max_num_seqs=3, max_running_per_user=2)
+    for i, length in enumerate((1, 2, 3)):
+        engine.add_request([5, 6], params(length), request_id=str(i), user="ab"[i % 2])
+    engine.add_request([5, 6], params(1), request_id="capped", user="a")
+    for step in run(engine):
+        record = step.record
+        seats = [row.seat for row in record.rows]
+        assert not set(seats) & set(record.idle), "a seat is taken or idle, not both"
+        assert len(seats) + len(record.idle) <= record.seats
+        for waiting in record.waiting:
+            assert (waiting.reason, waiting.detail) != ("behind", "0 ahead")
+
+
+def test_a_capped_request_says_so_in_the_iteration_that_ends_what_it_waits_for() -> None:
+    engine = toy_engine(max_running_per_user=1)
+    for name in ("a0", "a1"):
+        engine.add_request([5, 6], params(2), request_id=name, user="a")
+    waiting = [record.waiting[0] for record in (step.record for step in run(engine)) if record.waiting]
+    assert [(w.request_id, w.reason, w.detail) for w in waiting] == [("a1", "user_cap", "its user has 1 running")] * 2
+
+
+@pytest.mark.parametrize("age", [-1.0, float("nan"), "5"])
+def test_an_age_that_is_none_is_refused(age: object) -> None:
+    with pytest.raises(ParameterError, match="age"):
+        toy_engine().add_request([5], params(2), age=age)  # type: ignore[arg-type]
+
+
+def test_steps_cost_the_same_with_many_users_waiting() -> None:
+    """Looks at users' places are counted over admissions, not timed."""
+
+    def looks(users: int) -> int:
+        engine = toy_engine(max_num_seqs=4)
+        for i in range(users):
+            engine.add_request([5, 6, 7], params(2), user=f"user {i}")
+        engine.step()
+        count = 0
+        place = WaitingQueue._place
+
+        def counted(self: WaitingQueue, group: object, user: str) -> tuple[float, int, str]:
+            nonlocal count
+            count += 1
+            return place(self, group, user)  # type: ignore[arg-type]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(WaitingQueue, "_place", counted)
+            for _ in range(40):
+                engine.step()
+        return count
+
+    few, many = looks(400), looks(4000)
+    assert many <= 1.3 * few

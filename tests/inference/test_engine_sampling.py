@@ -174,6 +174,7 @@ def test_a_request_that_bars_every_token_fails_alone() -> None:
     good, none = engine.generate([[5, 6, 7]] * 2, [greedy(), bad])
     assert good.token_ids == alone([5, 6, 7], greedy()).token_ids
     assert (none.finish_reason, none.error_code, none.token_ids) == (FinishReason.ERROR, "bad_params", [])
+    assert none.error_message == "the parameters of this request allow no token here"
 
 
 # Formats need a real tokenizer.
@@ -269,7 +270,30 @@ def test_a_format_that_raises_fails_alone(make: Callable[..., Engine], monkeypat
     assert ids == expected[-len(ids) :]
 
 
+def test_an_answer_so_far_that_breaks_its_format_is_refused(make: Callable[..., Engine]) -> None:
+    engine = make()
+    ids = engine.tokenizer.encode_text("no JSON at all")
+    with pytest.raises(RequestRefused, match=r"the answer so far, at token 1: token .* is not allowed") as refusal:
+        engine.add_request([5], formats()[0], output_ids=ids)
+    assert refusal.value.code == "bad_params"
+    assert not engine.has_work
+
+
 def test_a_format_that_is_wrong_is_refused_at_the_door(make: Callable[..., Engine]) -> None:
     with pytest.raises(RequestRefused, match="response_format") as refusal:
         make().add_request([5], SamplingParams(response_format={"type": "regex", "regex": "a("}))
     assert refusal.value.code == "bad_params"
+
+
+def test_a_stop_id_may_end_a_format_that_is_complete(make: Callable[..., Engine]) -> None:
+    wanted = SamplingParams(
+        max_tokens=20,
+        temperature=0.0,
+        stop_token_ids=(7,),
+        logit_bias=((7, 100.0),),
+        response_format={"type": "regex", "regex": "[a-z]{3,15}"},
+    )
+    (output,) = make().generate([[5]], wanted)
+    assert (output.token_ids[-1], output.finish_reason) == (7, FinishReason.STOP)
+    assert output.text.isalpha()
+    assert 3 <= len(output.text) < 15, "at once when it is complete, and not before"

@@ -14,7 +14,7 @@ from inference.scheduling.token_logprobs import TokenLogprobs
 
 @dataclass(frozen=True)
 class Expected:
-    """ids: an answer, its end token included.  logprobs: float64 [len(ids), vocab] before any rule.
+    """ids: an answer, its end token included.  logprobs: float32 [len(ids), vocab], before any rule.
 
     gap: by which at each token the best logit is above the next one, at least. Where that is far more than rounding,
     another token is a fault.
@@ -48,7 +48,7 @@ def generated(peer: PreTrainedModel, prompt: list[int], tokens: int, **rules: An
 def logprobs_of(peer: PreTrainedModel, prompt: list[int], answer: list[int]) -> torch.Tensor:
     """Of every token at each place of the answer, from one forward pass over all of it."""
     logits = peer(torch.tensor([prompt + answer[:-1]]), logits_to_keep=len(answer)).logits[0]
-    return logits.double().log_softmax(-1)
+    return logits.double().log_softmax(-1).float()
 
 
 @torch.inference_mode()
@@ -74,7 +74,7 @@ def largest_difference(expected: Expected, ids: Sequence[int], ours: Sequence[To
     if not ids:
         return 0.0
     theirs = expected.logprobs[: len(ids)]
-    values = torch.tensor([[token.logprob, *(value for _, value in token.top)] for token in ours], dtype=torch.float64)
+    values = torch.tensor([[token.logprob, *(value for _, value in token.top)] for token in ours])
     names = torch.tensor([[token.token_id, *(name for name, _ in token.top)] for token in ours])
     assert values.shape == (len(ids), 1 + top)
     assert all(len({name for name, _ in token.top}) == top for token in ours)

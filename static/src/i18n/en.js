@@ -189,6 +189,7 @@ export default {
   "inspector.latest": "latest",
   "inspector.follow": "Back to the latest",
   "inspector.sentence": "{tokens} tokens go through the linear layers as one matrix; attention runs over {rows} separate sequences.",
+  "inspector.sentenceOneToken": "One token goes through the linear layers; attention runs over a single sequence.",
   "inspector.sentenceOne": "{tokens} tokens go through the linear layers as one matrix; attention runs over a single sequence.",
   "inspector.sentenceNone": "No tokens: it only cleared away what had ended.",
   "inspector.rows": "Requests of this iteration",

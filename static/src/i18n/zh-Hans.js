@@ -189,6 +189,7 @@ export default {
   "inspector.latest": "最新",
   "inspector.follow": "回到最新",
   "inspector.sentence": "{tokens} 个 token 合成一个矩阵通过线性层；注意力在 {rows} 个独立序列上分别计算。",
+  "inspector.sentenceOneToken": "一个 token 通过线性层；注意力只在一个序列上计算。",
   "inspector.sentenceOne": "{tokens} 个 token 合成一个矩阵通过线性层；注意力只在一个序列上计算。",
   "inspector.sentenceNone": "没有 token：这次迭代只清理了已结束的请求。",
   "inspector.rows": "本次迭代的请求",

@@ -29,7 +29,7 @@ function Phases({ tape, c }) {
 
 function Sentence({ tokens, rows }) {
   if (rows === 0) return <p class="sentence muted">{t("inspector.sentenceNone")}</p>;
-  const words = t(rows === 1 ? "inspector.sentenceOne" : "inspector.sentence", { tokens: count(tokens), rows: count(rows) });
+  const words = t(`inspector.sentence${tokens === 1 ? "OneToken" : rows === 1 ? "One" : ""}`, { tokens: count(tokens), rows: count(rows) });
   return (
     <p class="sentence">
       {words.split(/(\d[\d,]*)/).map((part, i) => (i % 2 ? <b key={i}>{part}</b> : part))}

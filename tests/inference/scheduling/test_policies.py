@@ -9,6 +9,7 @@ from inference.scheduling.plan import Schedule
 from inference.scheduling.policies import DynamicPolicy, StaticPolicy, make_policy
 from inference.scheduling.request import Request, RequestState
 from inference.scheduling.scheduler import Scheduler
+from inference.scheduling.waiting_queue import WaitingQueue
 
 
 def request(name: str, prompt: int, answer: int, arrived: float = 0.0) -> Request:
@@ -85,6 +86,13 @@ def test_a_batch_whose_prompts_exceed_the_budget_joins_over_several_iterations()
     assert tape(one)[:4] == ["ab", "abc", "abc", "abc"]
 
 
+def test_a_batch_that_finds_no_blocks_goes_without_those_it_has_no_room_for() -> None:
+    one = scheduler("static", size=3, budget=1024)
+    for name, prompt, answer in (("a", 200, 2), ("b", 100, 5), ("c", 120, 1)):  # of 400 positions
+        one.add(request(name, prompt, answer))
+    assert tape(one) == ["ab", "ab", "b", "b", "b", "c"], "not even when there is room again"
+
+
 def test_seats_of_ended_requests_stay_idle_until_the_slowest_ends() -> None:
     one = scheduler("static", size=3)
     for name, answer in (("a", 1), ("b", 2), ("c", 4), ("next", 1)):
@@ -95,6 +103,21 @@ def test_seats_of_ended_requests_stay_idle_until_the_slowest_ends() -> None:
         idle.append(list(one.seats.idle))
     assert idle[:4] == [[0], [0, 1], [0, 1], []]
     assert one.kv.pool.held_count == 0
+
+
+def test_a_batch_goes_on_while_one_of_it_is_to_be_computed_again() -> None:
+    one = scheduler("static", size=2)
+    a, b, late = request("a", 3, 9), request("b", 3, 3), request("late", 3, 1)
+    for each in (a, b, late):
+        one.add(each)
+    iterate(one)
+    one.preempt(b)
+    one.remove(a)
+    assert one.seats.idle == [0], "b comes back to this batch"
+    while b.state is not RequestState.FINISHED:
+        assert [row.request for row in iterate(one).rows] == [b]
+    assert one.seats.idle == []
+    assert [row.request for row in iterate(one).rows] == [late]
 
 
 def test_a_cancelled_member_leaves_an_idle_seat_and_its_blocks_are_free() -> None:
@@ -174,3 +197,47 @@ def test_switching_to_dynamic_lets_a_batch_fill() -> None:
 
 def test_every_name_of_the_settings_is_a_policy() -> None:
     assert [make_policy(name, 1, 1.0).name for name in POLICIES] == list(POLICIES)
+
+
+def test_a_batch_closes_when_those_who_were_to_join_have_left() -> None:
+    one = scheduler("static", size=4, budget=16)
+    for name, prompt in (("a", 14), ("b", 8), ("c", 8), ("d", 8)):
+        one.add(request(name, prompt, 30))
+    joining = [iterate(one)]
+    one.remove(one.waiting["d"])
+    joining += [iterate(one) for _ in range(4)]
+    assert sum(plan.padding for plan in joining) == 6 + 6, "of a, b and c"
+    late = request("late", 3, 1)
+    one.add(late)
+    plan = iterate(one)
+    assert late.state is RequestState.WAITING
+    assert one.waiting_reasons(plan)[0].reason == "policy"
+
+
+def test_a_batch_does_not_wait_for_those_whom_their_cap_keeps_out() -> None:
+    one = Scheduler(
+        KVManager(BlockPool(100, 4)), 4, 64, 4096, make_policy("static", 4, 0.0), queue=WaitingQueue(1e9, 1)
+    )
+    for name, user in (("a", "u"), ("b", "u")):
+        one.add(Request(name, [7] * 3, SamplingParams(max_tokens=3), 0, user))
+    iterate(one)
+    one.add(Request("c", [7] * 3, SamplingParams(max_tokens=3), 0, "v"))
+    assert tape(one) == ["a", "a", "bc", "bc", "bc"], "c came when the batch of a had begun"
+
+
+def test_switching_back_needs_no_draining() -> None:
+    one = scheduler("continuous")
+    one.add(request("a", 3, 5))
+    iterate(one)
+    one.switch_policy(StaticPolicy(2))
+    one.switch_policy(make_policy("continuous", 1, 1.0))
+    late = request("late", 3, 1)
+    one.add(late)
+    assert late in [row.request for row in iterate(one).rows]
+
+
+def test_the_oldest_of_a_filling_batch_is_the_one_that_waited_longest() -> None:
+    one = scheduler("dynamic", size=3, delay=100.0)
+    one.add(request("came first", 3, 2, arrived=1000.0))
+    one.add(request("waited elsewhere", 3, 2, arrived=920.0))
+    assert one.wakes_at(1000.0) == 1020.0

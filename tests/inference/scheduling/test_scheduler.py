@@ -89,6 +89,18 @@ def test_every_running_request_is_sure_of_one_token() -> None:
         assert plan.num_tokens <= 8
 
 
+def test_a_long_prompt_of_a_higher_class_leaves_the_others_a_token_each() -> None:
+    one = scheduler(budget=8, prefill_chunk=8)
+    lower = added(one, *(request(1, 20) for _ in range(3)))
+    iterate(one)
+    urgent = Request("urgent", [7] * 30, SamplingParams(max_tokens=8, priority=2), seed=0)
+    added(one, urgent)
+    iterate(one)
+    plan = iterate(one)
+    assert [row.request for row in plan.rows] == [urgent, *lower], "the higher class is served first"
+    assert [row.num_tokens for row in plan.rows] == [5, 1, 1, 1]
+
+
 def test_the_latest_arrived_is_preempted_and_computed_again() -> None:
     one = scheduler(blocks=6, block_size=2)
     first, second = added(one, request(4, 9), request(3, 6))
@@ -108,6 +120,15 @@ def test_the_latest_arrived_is_preempted_and_computed_again() -> None:
     while one.has_work:
         iterate(one)
     assert (len(first.output_ids), len(second.output_ids), one.kv.pool.free_count) == (9, 6, 6)
+
+
+def test_what_was_cached_and_when_it_began_is_settled_at_the_first_admission() -> None:
+    one = Scheduler(KVManager(BlockPool(100, 4), prefix_caching=True), 8, 64, 4096)
+    (again,) = added(one, request(9))
+    one.commit(one.schedule(10.0))
+    one.preempt(again)
+    assert [row.start for row in one.schedule(20.0).rows] == [8], "its own blocks are found again"
+    assert (again.num_cached_tokens, again.started_ms) == (0, 10.0)
 
 
 def test_the_preempted_come_back_in_the_order_of_arrival() -> None:
@@ -154,8 +175,8 @@ def test_every_waiting_request_has_a_reason_with_numbers(
     waiting = one.waiting_reasons(one.schedule())
     assert [(w.request_id, w.reason, w.detail) for w in waiting] == [
         ("head-of-the-queue", reason, detail),
-        ("next", "behind", "behind head-of-, 1 ahead"),
-        ("last", "behind", "behind head-of-, 2 ahead"),
+        ("next", "behind", "1 ahead"),
+        ("last", "behind", "2 ahead"),
     ]
 
 
@@ -164,13 +185,26 @@ def test_reasons_follow_the_queue() -> None:
     _, b, c, d = added(one, *(request(3, 3, name=f"{letter}-name") for letter in "abcd"))
     assert [w.request_id for w in one.waiting_reasons(one.schedule())] == ["b-name", "c-name", "d-name"]
     one.remove(c)
-    assert [w.detail for w in one.waiting_reasons(iterate(one))] == ["seats 1 of 1", "behind b-name, 1 ahead"]
+    assert [w.detail for w in one.waiting_reasons(iterate(one))] == ["seats 1 of 1", "1 ahead"]
     added(one, request(3, 3, name="e-name"))
     assert [w.request_id for w in one.waiting_reasons(iterate(one))] == ["b-name", "d-name", "e-name"]
     one.remove(b)
     assert [w.request_id for w in one.waiting_reasons(iterate(one))] == ["d-name", "e-name"]
     iterate(one)
     assert d.state is RequestState.RUNNING
+
+
+def test_reasons_follow_the_turn_of_users_while_nobody_comes_or_goes() -> None:
+    one = scheduler(seats=1)
+    for name, prompt, answer in (("b0", 5, 1), ("a0", 3, 9), ("a1", 3, 9), ("b1", 3, 9)):
+        one.add(Request(name, [7] * prompt, SamplingParams(max_tokens=answer), seed=0, user=name[0]))
+    iterate(one)
+    told = []
+    for _ in range(5):
+        waiting = one.waiting_reasons(iterate(one))
+        assert sorted(w.request_id for w in waiting) == ["a1", "b1"]
+        told += [w.request_id for w in waiting if w.reason == "no_seat"]
+    assert told == ["a1", "a1", "a1", "b1", "b1"], "a0 goes on, and what a has had comes to more than b's"
 
 
 @pytest.mark.parametrize(

@@ -204,9 +204,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.pool.clear_cache()
         assert self.pool.free_count == self.pool.num_blocks
         assert not self.unfinished()
-        books = self.scheduler.queue
-        assert not books._running, "no user is still said to have requests running"
-        assert not books._waiting
+        assert self.scheduler.queue.shares.is_empty, "no user is still said to have requests here"
 
 
 TestScheduler = SchedulerMachine.TestCase

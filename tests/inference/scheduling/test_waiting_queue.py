@@ -9,7 +9,8 @@ import pytest
 from inference.config import SamplingParams
 from inference.scheduling.ledger import WAITING_SHOWN
 from inference.scheduling.request import Request
-from inference.scheduling.waiting_queue import MOST_DEBTS, WaitingQueue
+from inference.scheduling.shares import MOST_DEBTS
+from inference.scheduling.waiting_queue import PREEMPTED, WaitingQueue
 
 AGEING = 1000.0
 
@@ -30,7 +31,7 @@ def served(of: WaitingQueue, now: float = 0.0, tokens: int = 10) -> list[str]:
     names = []
     while (head := of.head(now)) is not None:
         of.admit(head)
-        of.charge(head.user, 2 * tokens)
+        of.shares.charge(head.user, 2 * tokens)
         of.ended(head)
         names.append(head.request_id)
     return names
@@ -68,7 +69,7 @@ def test_shares_are_weighed_in_tokens_not_in_requests() -> None:
         assert head is not None
         one.admit(head)
         size = 30 if head.user == "a" else 10
-        one.charge(head.user, size)
+        one.shares.charge(head.user, size)
         one.ended(head)
         tokens[head.user] += size
         order.append(head.user)
@@ -99,6 +100,19 @@ def test_nobody_saves_up_by_staying_away() -> None:
     assert Counter(name.rstrip("0123456789") for name in order[:6]) == {"a": 2, "b": 2, "new": 2}
 
 
+def test_a_newcomer_starts_at_the_level_of_those_who_are_served() -> None:
+    one = queue(*(request(f"a{i}", "a") for i in range(20)))
+    for _ in range(10):
+        head = one.head(0.0)
+        assert head is not None
+        one.admit(head)
+        one.charge_answers([head] * 10)
+        one.ended(head)
+    for i in range(10):
+        one.add(request(f"b{i}", "b"), 0.0)
+    assert served(one)[:6] == ["a10", "b0", "a11", "b1", "a12", "b2"], "not as much as a has had before b came"
+
+
 def test_nobody_gets_rid_of_a_debt_by_leaving() -> None:
     one = queue(request("a0", "a"), request("b0", "b"))
     a = one.head(0.0)
@@ -121,6 +135,17 @@ def test_waiting_raises_a_request_class_by_class() -> None:
     assert served(one, 3.5 * AGEING) == ["at0", "at1", "low", "at2", "at3"], "it rose to their class before at3 came"
 
 
+def test_a_name_that_is_used_again_does_not_bring_back_the_one_who_had_it() -> None:
+    first, second = request("same"), request("same")
+    one = queue(first)
+    one.remove(first)
+    one.add(second, AGEING / 2)
+    assert one.head(AGEING) is second
+    assert one.requests == {"same": second}
+    one.admit(second)
+    assert second.standing == 0, "it has not waited for long enough to rise"
+
+
 def test_low_priority_is_served_however_many_high_ones_come() -> None:
     one = queue(request("low", "x", priority=-2))
     now, turn = 0.0, 0
@@ -132,7 +157,7 @@ def test_low_priority_is_served_however_many_high_ones_come() -> None:
         head = one.head(now)
         assert head is not None
         one.admit(head)
-        one.charge(head.user, 15)
+        one.shares.charge(head.user, 15)
         one.ended(head)
         if head.request_id == "low":
             break
@@ -170,7 +195,7 @@ def test_a_user_at_the_cap_is_passed_over_until_one_ends() -> None:
     first = one.head(0.0)
     assert first is not None
     one.admit(first)
-    assert one.at_cap("a")
+    assert one.shares.at_cap("a")
     assert one.head(0.0).request_id == "b0"  # type: ignore[union-attr]
     one.admit(one.head(0.0))  # type: ignore[arg-type]
     assert one.head(0.0) is None
@@ -200,8 +225,8 @@ def test_the_preempted_come_first_by_rank() -> None:
     for r in (taken[2], taken[0], taken[1]):
         one.put_back(r)
     one.add(request("later", priority=2), 0.0)
-    assert [r.request_id for r in one.first_ones()] == ["urgent", "a", "b", "later", "c"]
-    assert served(one) == ["urgent", "a", "b", "later", "c"]
+    assert [r.request_id for r in one.first_ones()] == ["a", "b", "urgent", "later", "c"]
+    assert served(one) == ["a", "b", "urgent", "later", "c"]
 
 
 @pytest.mark.parametrize("count", [3, WAITING_SHOWN, WAITING_SHOWN + 50])
@@ -227,8 +252,67 @@ def test_books_of_users_who_are_gone_are_closed() -> None:
     for i in range(5000):
         new = request(f"r{i}", f"user {i}")
         one.add(new, 0.0)
-        one.admit(new, 3)
+        one.admit(new, 300)
         one.ended(new)
-    assert len(one._had) <= 2 * MOST_DEBTS + 1
+    assert len(one.shares._debts) <= MOST_DEBTS
+    assert len(one.shares._had) == 1
     assert served(one) == ["stays"]
-    assert (len(one._had), len(one._running), len(one._waiting)) == (0, 0, 0)
+    assert one.shares.is_empty
+
+
+def test_a_debt_is_caught_up_with_however_many_newcomers_there_are() -> None:
+    """Sixty users wait at any time, each of them new; one has had more than they before."""
+    one, served_to_others = WaitingQueue(1e9), 0
+    heavy = request("heavy", "a")
+    one.add(heavy, 0.0)
+    one.admit(heavy)
+    for i in range(60):
+        one.add(request(f"new{i}", f"user {i}"), 0.0)
+    one.shares.charge("a", 400)
+    one.add(request("again", "a"), 0.0)
+    while (head := one.head(0.0)) is not None and head.request_id != "again":
+        one.admit(head)
+        one.shares.charge(head.user, 10)
+        one.ended(head)
+        served_to_others += 1
+        one.add(request(f"later{served_to_others}", f"later {served_to_others}"), 0.0)
+        assert served_to_others < 4000
+    assert served_to_others > 400, "the debt counts, too"
+
+
+def test_one_that_was_preempted_outranks_all_that_were_not() -> None:
+    low, high = request("low", priority=-2), request("high", priority=2)
+    one = queue(low, high)
+    for each in (low, high):
+        one.admit(each)
+    assert high.rank < low.rank
+    one.put_back(low)
+    one.admit(low)
+    assert low.standing == PREEMPTED
+    assert low.rank < high.rank
+
+
+def test_entries_of_those_who_left_do_not_pile_up() -> None:
+    one = queue(request("stays"))
+    for i in range(10_000):
+        new = request(f"r{i}")
+        one.add(new, 0.0)
+        one.remove(new)
+    assert len(one._rises) < 1100
+    assert one.head(AGEING).request_id == "stays"  # type: ignore[union-attr]
+    assert one._level == {"stays": 1}
+
+
+@pytest.mark.parametrize("users", [1, 5000])
+def test_the_first_ones_are_found_without_a_look_at_all(users: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = queue(*(request(f"r{i}", f"user {i % users}") for i in range(5000)))
+    looked_at: list[str] = []
+    place = WaitingQueue._place
+
+    def counted(self: WaitingQueue, group: Any, user: str) -> tuple[float, int, str]:
+        looked_at.append(user)
+        return place(self, group, user)
+
+    monkeypatch.setattr(WaitingQueue, "_place", counted)
+    assert [r.request_id for r in one.first_ones()] == [f"r{i}" for i in range(WAITING_SHOWN)]
+    assert len(looked_at) <= 2 * WAITING_SHOWN

@@ -21,14 +21,15 @@ def tokenizer() -> Tokenizer:
 def test_ids_and_parameters() -> None:
     rendered = render(FakeTokenizer(), Submission("r", {"seed": 1, "n": 1}, prompt="a b a"))
     assert rendered == ([0, 1, 0], SamplingParams(seed=1), None)
-    assert not is_slow(Submission("r", {"seed": 1, "response_format": None}, prompt="a"))
+    assert not is_slow(FakeTokenizer(), Submission("r", {"seed": 1, "response_format": None}, prompt="a"))
 
 
 def test_a_format_is_compiled(tokenizer: Tokenizer) -> None:
     params = SamplingParams(response_format={"type": "regex", "regex": "yes|no"}).to_mapping()
     submission = Submission("r", params, prompt="a")
-    assert is_slow(submission)
+    assert is_slow(tokenizer, submission)
     rendered = render(tokenizer, submission)
+    assert not is_slow(tokenizer, submission), "the second one need not wait behind formats that are new"
     assert rendered.grammar is compile_grammar({"type": "regex", "regex": "yes|no"}, tokenizer)
 
 
@@ -37,6 +38,7 @@ def test_a_format_that_cannot_be_is_refused(tokenizer: Tokenizer) -> None:
     with pytest.raises(RequestRefused, match="unclosed group") as refused:
         render(tokenizer, Submission("r", params, prompt="a"))
     assert refused.value.code == "bad_params"
+    assert not is_slow(tokenizer, Submission("r", {"response_format": {"type": "regex", "regex": 5}}, prompt="a"))
 
 
 @pytest.mark.parametrize("params", [5, None, [1], {"response_format": {"type": "xml"}}, {"nonsense": 1}])

@@ -15,7 +15,7 @@ from inference.config import EngineConfig, SamplingParams
 from inference.serving import worker
 from inference.serving.logs import Claim
 from inference.serving.messages import EngineStatus
-from inference.serving.orders import Add, Cancel, Stop
+from inference.serving.orders import Add, Cancel, Drop, Stop
 from inference.serving.worker import Worker
 
 
@@ -142,3 +142,26 @@ def test_the_grammar_comes_with_the_request(running: Running) -> None:
         running.link.wait_for_beats(1)
     running.stop()
     assert running.engine.grammars == [grammar, None]
+
+
+def test_a_lost_claim_takes_only_its_own_request_along() -> None:
+    engine, link = FakeEngine(), FakeLink()
+    status = EngineStatus("w", 1, "ready", False, time.time(), settings={"policy": "continuous"})
+    loop = Worker(engine, link, SimpleQueue[Any](), status)  # type: ignore[arg-type]
+    words = engine.tokenizer.encode_text("a b")
+    for request_id, token in (("r1", "first"), ("r2", "other"), ("r1", "second"), ("r2", "another")):
+        loop._carry_out(Add(Claim(request_id, 1, token), words, SamplingParams(), "u", (), 1))
+    loop._carry_out(Drop("another"))
+    while engine.has_work:
+        loop._step()
+    assert {item.claim.token for item in link.items} == {"second"}
+    assert [type(item.event).__name__ for item in link.items] == ["Delta", "Delta", "Finish"]
+
+
+def test_the_end_of_a_request_that_is_refused_goes_on_in_its_log() -> None:
+    engine, link = FakeEngine(), FakeLink()
+    status = EngineStatus("w", 1, "ready", False, time.time(), settings={"policy": "continuous"})
+    loop = Worker(engine, link, SimpleQueue[Any](), status)  # type: ignore[arg-type]
+    loop._carry_out(Add(Claim("r1", 1, "first"), [0] * 101, SamplingParams(), "u", (5, 6, 7), 4))
+    (event,) = [item.event for item in link.items]
+    assert (event.seq, event.error_code, event.completion_tokens) == (4, "prompt_too_long", 3)

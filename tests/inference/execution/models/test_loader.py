@@ -320,6 +320,12 @@ def test_the_pool_is_what_the_memory_holds_but_no_more_than_the_seats_can_fill(f
         num_kv_blocks(EngineConfig(kv_memory=1024), model)
 
 
+def test_a_block_takes_the_bytes_that_are_reckoned_with(folder: Path) -> None:
+    model = load(folder, dtype="float32").model
+    layers = model.new_cache(8, 16).layers
+    assert sum(part.nbytes for layer in layers for part in layer) == 8 * model.kv_bytes_per_block(16)
+
+
 def test_threads_are_cut_to_the_quota_of_the_container(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
