@@ -229,7 +229,7 @@ class Scheduler:
 
     def _admit(self, request: Request, found: list[int], plan: Schedule, now: float) -> None:
         self.kv.begin(request, found)
-        self.queue.admit(request, len(request.prompt_ids) - request.num_computed_tokens)
+        self.queue.admit(request, max(0, len(request.prompt_ids) - request.num_computed_tokens))
         if request.started_ms is None:
             request.started_ms = now
             request.num_cached_tokens = min(request.num_computed_tokens, len(request.prompt_ids))

@@ -104,6 +104,7 @@ class Worker:
         self._entries = Entries(engine.tokenizer, status.name)
         self._claims: dict[str, Claim] = {}
         self._leaving: dict[str, Add | None] = {}  # dropped, not out of the engine yet; what to add once it is
+        self._cancelled: set[str] = set()  # the engine has not told of their ends yet
         self._stopping = False
         self._n = 0
         self._status = replace(
@@ -165,7 +166,8 @@ class Worker:
 
     def _cancel(self, request_id: str) -> None:
         if request_id in self._claims:
-            self._engine.cancel(request_id)
+            if self._engine.cancel(request_id):
+                self._cancelled.add(request_id)
         elif add := self._leaving.get(request_id):
             self._leaving[request_id] = None
             self._end_unrun(add, "cancelled")
@@ -173,7 +175,7 @@ class Worker:
     def _drop(self, request_id: str) -> None:
         """Stop running it; what it still puts out is nobody's."""
         del self._claims[request_id]
-        if self._engine.cancel(request_id):
+        if self._engine.cancel(request_id) or request_id in self._cancelled:
             self._leaving[request_id] = None
 
     def _add(self, add: Add) -> None:
@@ -233,6 +235,7 @@ class Worker:
             self._link.publish(items, record)
         for finish in output.finishes:
             self._claims.pop(finish.request_id, None)
+            self._cancelled.discard(finish.request_id)
             if add := self._leaving.pop(finish.request_id, None):
                 self._add(add)
         self._report(record)

@@ -175,3 +175,15 @@ def test_two_hundred_fifty_six_requests_with_few_prefixes_and_few_blocks(block_s
     assert preemptions > 5
     assert engine.pool.evicted > 50
     assert sum(job.finish.cached_tokens > 0 for job in jobs if job.finish) > 40
+
+
+def test_being_taken_up_behind_ones_prompt_is_no_credit() -> None:
+    engine = toy_engine()
+    (answer,) = engine.generate([PROMPT], params(30))
+    engine.add_request(PROMPT, params(31), user="", output_ids=answer.token_ids[:29])
+    engine.add_request([9], params(2), user="other")
+    before = engine.scheduler.queue.shares.had("")
+    engine.step()
+    assert engine.scheduler.queue.shares.had("") >= before
+    while engine.has_work:
+        engine.step()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.fake_engine import FakeEngine
+from support.toy import toy_engine
 
 from inference.config import EngineConfig, SamplingParams
 from inference.serving import worker
@@ -165,3 +166,20 @@ def test_the_end_of_a_request_that_is_refused_goes_on_in_its_log() -> None:
     loop._carry_out(Add(Claim("r1", 1, "first"), [0] * 101, SamplingParams(), "u", (5, 6, 7), 4))
     (event,) = [item.event for item in link.items]
     assert (event.seq, event.error_code, event.completion_tokens) == (4, "prompt_too_long", 3)
+
+
+def test_a_request_that_is_cancelled_dropped_and_added_between_two_steps_begins_anew() -> None:
+    engine, link = toy_engine(), FakeLink()
+    status = EngineStatus("w", 1, "ready", False, time.time(), settings={"policy": "continuous"})
+    loop = Worker(engine, link, SimpleQueue[Any](), status)  # type: ignore[arg-type]
+    params = SamplingParams(max_tokens=5, seed=1, ignore_eos=True)
+    loop._carry_out(Add(Claim("r1", 1, "first"), [5, 6], params, "u", (), 1))
+    loop._step()
+    for order in (Cancel("r1"), Drop("first"), Add(Claim("r1", 2, "second"), [5, 6], params, "u", (), 1)):
+        loop._carry_out(order)
+    while engine.has_work:
+        loop._step()
+    events = [item.event for item in link.items if item.claim.token == "second"]
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert events[-1].finish_reason == "length"
+    assert not loop._claims
