@@ -66,7 +66,7 @@ def run(engine: Engine, rate: float | None) -> Run:
             held.add(finish.request_id)
         if step.record is not None:
             result.records.append(step.record)
-            if not step.record.idle:  # no seat is held any more
+            if not engine.scheduler.seats.idle:  # no seat is held any more
                 result.released.update(dict.fromkeys(held, now))
                 held.clear()
     result.seconds = time.perf_counter() - begun
