@@ -6,7 +6,11 @@ Knows: what fits together. Must not know: backends. Raises ValueError with the s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
+
+from kernels.stack import PagedInputs
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -81,6 +85,26 @@ def check_rms_norm(x: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor
 def check_silu_mul(gate_up: torch.Tensor) -> None:
     if gate_up.dim() != 2 or gate_up.shape[1] % 2:
         raise ValueError(f"gate_up must be [tokens, 2 * width], not {_shape(gate_up)}")
+
+
+def check_run_stack(
+    residual: torch.Tensor, caches: Sequence[tuple[torch.Tensor, torch.Tensor]], inputs: PagedInputs, layers: int
+) -> None:
+    tokens = residual.shape[0]
+    if residual.dim() != 2 or residual.dtype != torch.float32 or not residual.is_contiguous():
+        raise ValueError(f"the residual stream must be contiguous float32 [tokens, hidden], not {_shape(residual)}")
+    if len(caches) != layers:
+        raise ValueError(f"{layers} layers need as many caches, not {len(caches)}")
+    for key_cache, value_cache in caches:
+        check_cache(key_cache, value_cache)
+        check_cache_layout(key_cache, value_cache)
+    if inputs.cos.shape[0] != tokens or inputs.slots.numel() != tokens or inputs.slots.dtype != torch.int64:
+        raise ValueError(f"cos {_shape(inputs.cos)} and slots {_shape(inputs.slots)} do not fit {tokens} tokens")
+    for tensor in (inputs.cos, inputs.sin, inputs.slots, inputs.query_starts, inputs.context_lens):
+        if not tensor.is_contiguous():
+            raise ValueError("cos, sin, slots, query starts and context lengths must be contiguous")
+    if inputs.block_tables.stride(1) != 1:
+        raise ValueError("rows of the block tables must be contiguous")
 
 
 def with_contiguous_rows(x: torch.Tensor) -> torch.Tensor:

@@ -13,13 +13,18 @@ Tensors of one call are on one device. KV layout, the same for all backends (T t
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, overload
 
 import torch
 
 from kernels import checks, reference
+from kernels.cpu import decoder as cpu_decoder
 from kernels.cpu import linear as cpu_linear
+from kernels.stack import LayerWeights as LayerWeights
+from kernels.stack import PagedInputs as PagedInputs
+from kernels.stack import StackShape as StackShape
 
 
 @cache
@@ -124,8 +129,40 @@ def pack_linear(weight: torch.Tensor) -> Any:
     return cpu_linear.pack(weight) if weight.device.type == "cpu" else weight
 
 
-def linear(x: torch.Tensor, packed: Any) -> torch.Tensor:
-    """x [T, in] times a weight from `pack_linear`: [T, out]."""
+def linear(x: torch.Tensor, packed: Any, out_dtype: torch.dtype | None = None) -> torch.Tensor:
+    """x [T, in] times a weight from `pack_linear`: [T, out], in x's dtype or in out_dtype.
+
+    float32 out of bfloat16 keeps the sums' precision where `sums_are_kept` says so, else it widens what is rounded.
+    """
+    wanted = out_dtype or x.dtype
     if isinstance(packed, torch.Tensor):
-        return torch.nn.functional.linear(x, packed)
-    return cpu_linear.linear(x, packed)
+        return torch.nn.functional.linear(x, packed).to(wanted)
+    return cpu_linear.linear(x, packed, wanted)
+
+
+def sums_are_kept(packed: Any) -> bool:
+    """Whether `linear` with this weight gives float32 sums that were never rounded."""
+    return packed.is_ours if isinstance(packed, cpu_linear.PackedLinear) else packed.dtype == torch.float32
+
+
+def can_stack(shape: StackShape, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether decoder layers of this shape can run in one call here; else they run as operations of their own."""
+    if device.type != "cpu" or os.environ.get("BATCHSCOPE_KERNELS") == "reference":
+        return False
+    return cpu_decoder.can_pack(shape, dtype)
+
+
+def pack_stack(shape: StackShape, layers: Iterable[LayerWeights]) -> Any:
+    """Decoder layers for `run_stack`, where `can_stack` says so. Layers are taken one by one and not kept."""
+    return cpu_decoder.PackedStack(shape, layers)
+
+
+def run_stack(
+    stack: Any, residual: torch.Tensor, caches: Sequence[tuple[torch.Tensor, torch.Tensor]], inputs: PagedInputs
+) -> None:
+    """Run packed layers over the residual stream [T, hidden], float32, in place; writes the KV of all T tokens.
+
+    caches: a (key cache, value cache) of the stack's dtype for each layer. The specification is reference.run_stack.
+    """
+    checks.check_run_stack(residual, caches, inputs, len(stack))
+    stack.run(residual, caches, inputs)

@@ -10,7 +10,11 @@ A slot is block * block_size + offset. Slots that no position occupies may hold 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
+
+from kernels.stack import LayerWeights, PagedInputs, StackShape
 
 
 def write_kv(
@@ -100,3 +104,36 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     """SiLU(gate) * up for gate_up [T, 2N] = gate | up; gives [T, N] (SwiGLU, Shazeer 2020)."""
     gate, up = gate_up.chunk(2, dim=-1)
     return torch.nn.functional.silu(gate) * up
+
+
+def run_stack(
+    shape: StackShape,
+    layers: Sequence[LayerWeights],
+    residual: torch.Tensor,
+    caches: Sequence[tuple[torch.Tensor, torch.Tensor]],
+    inputs: PagedInputs,
+) -> None:
+    """Decoder layers over the residual stream [T, hidden], float32, in place; writes the KV of all T tokens.
+
+    What goes into a product is rounded to the weights' dtype, and so are query, key, value and the attended; sums,
+    norms, rotation, softmax and the gate are float32.
+    """
+    dtype, dim = layers[0].qkv.dtype, shape.head_dim
+    heads = (shape.heads, shape.kv_heads, shape.kv_heads)
+
+    def product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return x.to(dtype).float() @ weight.float().T
+
+    def norm(weight: torch.Tensor) -> torch.Tensor:
+        mean_square = residual.pow(2).mean(-1, keepdim=True)
+        return residual * torch.rsqrt(mean_square + shape.eps) * weight
+
+    for layer, (key_cache, value_cache) in zip(layers, caches, strict=True):
+        qkv = product(norm(layer.attention_norm), layer.qkv).to(dtype)
+        query, key, value = qkv.view(len(residual), -1, dim).split_with_sizes(heads, 1)
+        rotary(query, key, inputs.cos, inputs.sin)
+        write_kv(key, value, key_cache, value_cache, inputs.slots)
+        attended = paged_attention(query, key_cache, value_cache, *inputs[3:6], shape.scale, *inputs[6:])
+        residual += product(attended.flatten(1), layer.out)
+        gate, up = product(norm(layer.mlp_norm), layer.gate_up).chunk(2, 1)
+        residual += product(torch.nn.functional.silu(gate) * up, layer.down)

@@ -37,6 +37,7 @@ class AttentionArgs(ctypes.Structure):
 
 _library: Any = load_library()  # a ctypes.CDLL or None
 available = _library is not None
+has_gemm = available and bool(_library.batchscope_has_gemm())  # whether the CPU multiplies bfloat16
 
 
 def _declare(name: str, *types: type) -> None:
@@ -50,6 +51,9 @@ if _library is not None:
     _declare("batchscope_rotary", *[c_void_p] * 4, *[c_int64] * 6, *[c_int] * 2)
     _declare("batchscope_rms_norm", *[c_void_p] * 5, *[c_int64] * 4, c_float, *[c_int] * 2)
     _declare("batchscope_silu_mul", *[c_void_p] * 2, *[c_int64] * 3, *[c_int] * 2)
+    if has_gemm:
+        _declare("batchscope_linear", *[c_void_p] * 3, *[c_int64] * 4, *[c_int] * 2)
+        _declare("batchscope_decoder_layers", c_void_p)
 
 
 def write_kv(
@@ -63,8 +67,7 @@ def write_kv(
         slots.numel(), heads, dim, blocks, block_size, key.stride(0), value.stride(0),
         _code(key), _code(key_cache), torch.get_num_threads(),
     )  # fmt: skip
-    if code:
-        raise ValueError(WRONG[code].format(blocks))
+    check(code, blocks)
 
 
 def paged_attention(
@@ -83,20 +86,56 @@ def paged_attention(
         block_tables = block_tables.contiguous()
     query_starts, context_lens = query_starts.contiguous(), context_lens.contiguous()
     check_cache_layout(key_cache, value_cache)
+    out = torch.empty(query.shape, dtype=query.dtype)
+    args = attention_args(query, key_cache, value_cache, out, block_tables, query_starts, context_lens, scale)
+    check(_library.batchscope_paged_attention(args), key_cache.shape[0])
+    return out
+
+
+def attention_args(
+    query: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    out: torch.Tensor,
+    block_tables: torch.Tensor,
+    query_starts: torch.Tensor,
+    context_lens: torch.Tensor,
+    scale: float,
+) -> AttentionArgs:
+    """The struct for one call. All tensors' rows must be contiguous, and they must live until the call is over."""
     tokens, heads, dim = query.shape
     blocks, kv_heads, block_size, _ = value_cache.shape
     sequences, width = block_tables.shape
-    out = torch.empty((tokens, heads, dim), dtype=query.dtype)
-    args = AttentionArgs(
+    return AttentionArgs(
         query.data_ptr(), key_cache.data_ptr(), value_cache.data_ptr(), out.data_ptr(),
         block_tables.data_ptr(), query_starts.data_ptr(), context_lens.data_ptr(),
         query.stride(0), block_tables.stride(0), blocks, tokens, sequences, heads, kv_heads, dim, block_size, width,
         _code(query), _code(key_cache), torch.get_num_threads(), scale,
     )  # fmt: skip
-    code = _library.batchscope_paged_attention(args)
+
+
+def decoder_layers(args: ctypes.Structure) -> int:
+    """Run decoder.cpp's DecoderArgs; the code for `check`."""
+    return _library.batchscope_decoder_layers(ctypes.addressof(args))
+
+
+def linear(x: torch.Tensor, packed: torch.Tensor, outputs: int, out_dtype: torch.dtype) -> torch.Tensor:
+    """x [T, in] in bfloat16 times a weight in blocks (packing.py): [T, outputs]; float32 is what was summed up in."""
+    x = with_contiguous_rows(x)
+    y = torch.empty((x.shape[0], outputs), dtype=out_dtype)
+    if _code(x) != DTYPE_CODES[torch.bfloat16]:
+        raise ValueError(f"a packed weight takes bfloat16, not {x.dtype}")
+    _library.batchscope_linear(
+        x.data_ptr(), packed.data_ptr(), y.data_ptr(), x.shape[0], x.shape[1], outputs, x.stride(0),
+        _code(y), torch.get_num_threads(),
+    )  # fmt: skip
+    return y
+
+
+def check(code: int, blocks: int) -> None:
+    """Raises ValueError where the library found numbers that don't fit."""
     if code:
         raise ValueError(WRONG[code].format(blocks))
-    return out
 
 
 def rotary(query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:

@@ -3,9 +3,10 @@
 Knows: how to be exact where it counts. Must not know: layers, sampling.
 
 A bfloat16 product is rounded to bfloat16, and logits of 16 to 32 are then 0.125 apart: the best two tokens are often
-equal by rounding alone, and greedy decoding would take either. So the best few of each row are computed once more, in
-float32 from the same bfloat16 inputs. (SmolLM2-135M, 50 questions, 48 greedy tokens each: 16 answers differ from
-float32's somewhere, at tokens at most 0.05 nats apart; without this 29 do, up to 0.13 nats apart.)
+equal by rounding alone, and greedy decoding would take either. Where the kernel hands out its float32 sums, all logits
+are exact; elsewhere the best few of each row are computed once more, in float32 from the same bfloat16 inputs.
+(SmolLM2-135M, 50 questions, 48 greedy tokens each: 16 answers differ from float32's somewhere, at tokens at most 0.05
+nats apart; with rounded logits 29 do, up to 0.13 nats apart.)
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ class Head:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Logits float32 [S, vocab] of x [S, hidden]."""
+        if ops.sums_are_kept(self._packed):
+            return ops.linear(x, self._packed, torch.float32)
         rounded = ops.linear(x, self._packed)
-        if rounded.dtype == torch.float32:
-            return rounded
         best = _best(rounded)
         exact = torch.bmm(self._weight[best].float(), x.float()[:, :, None])[:, :, 0]
         return rounded.float().scatter_(1, best, exact)

@@ -4,7 +4,8 @@ The family: Llama, Mistral, Qwen2 (biases of q, k and v) and Qwen3 (q and k norm
 have costs it nothing.
 
 Knows: the order of operations and which tensor feeds which. Must not know: how an operation is computed (kernels.ops),
-why a token row is in the batch. Everything hot goes through kernels.ops; there is no per-request work here.
+why a token row is in the batch. Everything hot goes through kernels.ops; there is no per-request work here. Where the
+device has it, all layers but the last run in one call (`ops.run_stack`).
 
 Precision: weights, matrix products and the KV cache are in the model's dtype; the residual stream, the norms, softmax
 and rotation are float32, and so are the best logits (see head.py). In bfloat16 this halves the distance from the
@@ -15,7 +16,7 @@ root mean square over the gaps between the five best tokens of SmolLM2-135M), fo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,19 +59,6 @@ class Layer:
     down: Linear
 
 
-class Inputs(NamedTuple):
-    """A batch on the device, in the form in which every layer needs it."""
-
-    cos: torch.Tensor
-    sin: torch.Tensor
-    slots: torch.Tensor
-    block_tables: torch.Tensor
-    query_starts: torch.Tensor
-    context_lens: torch.Tensor
-    max_query_len: int
-    max_context_len: int
-
-
 class LlamaModel:
     """The decoder. Answers to `models.protocol.Model`."""
 
@@ -84,7 +72,19 @@ class LlamaModel:
         self.eos_token_ids = config.eos_token_ids
         self._scale = config.head_dim**-0.5
         self._heads = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
-        self._layers = [_layer(config, weights, f"model.layers.{i}.") for i in range(config.num_layers)]
+        shape = ops.StackShape(
+            config.hidden_size,
+            config.intermediate_size,
+            *self._heads[:2],
+            config.head_dim,
+            self._scale,
+            config.rms_norm_eps,
+        )
+        # All layers but the last, of which often only some rows are wanted.
+        stacked = config.num_layers - 1 if _is_plain(config) and ops.can_stack(shape, dtype, device) else 0
+        self._stack = ops.pack_stack(shape, (_weights(config, weights, i) for i in range(stacked))) if stacked else None
+        self._stacked = stacked
+        self._layers = [_layer(config, weights, i) for i in range(stacked, config.num_layers)]
         self._final_norm = weights.take("model.norm.weight", config.hidden_size).float()
         self._embedding = weights.take("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
         shape = (config.vocab_size, config.hidden_size)
@@ -107,10 +107,13 @@ class LlamaModel:
         """
         inputs = self._inputs(batch)
         last = len(self._layers) - 1
+        caches = cache.layers[self._stacked :]
         rows = None if len(batch.logits_rows) == len(batch.token_ids) else self._place(batch.logits_rows)
         residual = torch.nn.functional.embedding(self._place(batch.token_ids), self._embedding).float()
+        if self._stack is not None:
+            ops.run_stack(self._stack, residual, cache.layers[: self._stacked], inputs)
         x = self._norm(residual, self._layers[0].attention_norm)
-        for i, (layer, (key_cache, value_cache)) in enumerate(zip(self._layers, cache.layers, strict=True)):
+        for i, (layer, (key_cache, value_cache)) in enumerate(zip(self._layers, caches, strict=True)):
             query, key, value = self._qkv(layer, x, inputs)
             ops.write_kv(key, value, key_cache, value_cache, inputs.slots)
             if i == last and rows is not None and not len(rows):
@@ -125,9 +128,9 @@ class LlamaModel:
             return self._head(x)
         return torch.empty(0, self.vocab_size, device=self.device)  # a chunk of prefill that wants no logits
 
-    def _inputs(self, batch: Batch) -> Inputs:
+    def _inputs(self, batch: Batch) -> ops.PagedInputs:
         positions = self._place(batch.positions)
-        return Inputs(
+        return ops.PagedInputs(
             cos=self._cos[positions],
             sin=self._sin[positions],
             slots=self._place(batch.slots),
@@ -138,7 +141,9 @@ class LlamaModel:
             max_context_len=int(batch.context_lens.max()),
         )
 
-    def _qkv(self, layer: Layer, x: torch.Tensor, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _qkv(
+        self, layer: Layer, x: torch.Tensor, inputs: ops.PagedInputs
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Rotated query [T, H, D], rotated key and value [T, KH, D]; rows may be slices of one tensor."""
         qkv = layer.qkv(x).view(len(x), -1, self.config.head_dim)
         query, key, value = qkv.split_with_sizes(self._heads, 1)
@@ -160,7 +165,7 @@ class LlamaModel:
         return self._norm(residual, weight)
 
     def _attend(
-        self, query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, inputs: Inputs
+        self, query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, inputs: ops.PagedInputs
     ) -> torch.Tensor:
         attended = ops.paged_attention(
             query,
@@ -179,13 +184,39 @@ class LlamaModel:
         return torch.from_numpy(array).to(self.device, non_blocking=True)
 
 
-def _layer(config: DecoderConfig, weights: WeightFolder, prefix: str) -> Layer:
-    hidden, inner = config.hidden_size, config.intermediate_size
-    query, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+def _is_plain(config: DecoderConfig) -> bool:
+    """Whether its layers have nothing but the six weights of ops.LayerWeights."""
+    return not (config.qkv_bias or config.out_bias or config.mlp_bias or config.qk_norm)
 
-    def linear(columns: int, biased: bool, *parts: tuple[str, int]) -> Linear:
-        """One layer made of several, one above the other: each by its name and its rows."""
-        weight = torch.cat([weights.take(f"{prefix}{name}.weight", rows, columns) for name, rows in parts])
+
+def _weights(config: DecoderConfig, weights: WeightFolder, index: int) -> ops.LayerWeights:
+    """What every layer has, as it is in the folder."""
+    hidden, inner, prefix = config.hidden_size, config.intermediate_size, f"model.layers.{index}."
+
+    def stacked(*parts: tuple[str, int]) -> torch.Tensor:
+        """Several weights one above the other: each by its name and its rows."""
+        return torch.cat([weights.take(f"{prefix}{name}.weight", rows, hidden) for name, rows in parts])
+
+    return ops.LayerWeights(
+        attention_norm=weights.take(f"{prefix}input_layernorm.weight", hidden).float(),
+        qkv=stacked(*_qkv_parts(config)),
+        out=weights.take(f"{prefix}self_attn.o_proj.weight", hidden, config.num_heads * config.head_dim),
+        mlp_norm=weights.take(f"{prefix}post_attention_layernorm.weight", hidden).float(),
+        gate_up=stacked(("mlp.gate_proj", inner), ("mlp.up_proj", inner)),
+        down=weights.take(f"{prefix}mlp.down_proj.weight", hidden, inner),
+    )
+
+
+def _qkv_parts(config: DecoderConfig) -> tuple[tuple[str, int], ...]:
+    query, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    return ("self_attn.q_proj", query), ("self_attn.k_proj", kv), ("self_attn.v_proj", kv)
+
+
+def _layer(config: DecoderConfig, weights: WeightFolder, index: int) -> Layer:
+    hidden, inner, prefix = config.hidden_size, config.intermediate_size, f"model.layers.{index}."
+    plain = _weights(config, weights, index)
+
+    def linear(weight: torch.Tensor, biased: bool, *parts: tuple[str, int]) -> Linear:
         bias = torch.cat([weights.take(f"{prefix}{name}.bias", rows) for name, rows in parts]) if biased else None
         return Linear(ops.pack_linear(weight), bias)
 
@@ -193,14 +224,12 @@ def _layer(config: DecoderConfig, weights: WeightFolder, prefix: str) -> Layer:
         return weights.take(f"{prefix}self_attn.{name}.weight", config.head_dim) if config.qk_norm else None
 
     return Layer(
-        attention_norm=weights.take(f"{prefix}input_layernorm.weight", hidden).float(),
-        qkv=linear(
-            hidden, config.qkv_bias, ("self_attn.q_proj", query), ("self_attn.k_proj", kv), ("self_attn.v_proj", kv)
-        ),
+        attention_norm=plain.attention_norm,
+        qkv=linear(plain.qkv, config.qkv_bias, *_qkv_parts(config)),
         query_norm=head_norm("q_norm"),
         key_norm=head_norm("k_norm"),
-        out=linear(query, config.out_bias, ("self_attn.o_proj", hidden)),
-        mlp_norm=weights.take(f"{prefix}post_attention_layernorm.weight", hidden).float(),
-        gate_up=linear(hidden, config.mlp_bias, ("mlp.gate_proj", inner), ("mlp.up_proj", inner)),
-        down=linear(inner, config.mlp_bias, ("mlp.down_proj", hidden)),
+        out=linear(plain.out, config.out_bias, ("self_attn.o_proj", hidden)),
+        mlp_norm=plain.mlp_norm,
+        gate_up=linear(plain.gate_up, config.mlp_bias, ("mlp.gate_proj", inner), ("mlp.up_proj", inner)),
+        down=linear(plain.down, config.mlp_bias, ("mlp.down_proj", hidden)),
     )

@@ -1,0 +1,216 @@
+// Linear layers, and whole decoder layers in one call, in bfloat16 with a float32 residual stream.
+//
+// The layers of a decoder are hundreds of short loops. As calls of their own each of them wakes the threads and waits for
+// them; here one parallel region runs them all, with barriers between that spin for some microseconds, then yield.
+
+#include <sched.h>
+
+#include <atomic>
+#include <cmath>
+
+#include "attention.hpp"
+#include "gemm.hpp"
+
+struct LayerArgs {
+    const float *attention_norm, *mlp_norm;
+    const bf16 *qkv, *out, *gate_up, *down;
+    bf16 *key_cache, *value_cache;
+};
+
+struct DecoderArgs {
+    float* residual;        // [tokens, hidden], in and out
+    bf16* x;                // scratch [tokens, max(hidden, heads * dim)]
+    bf16* qkv;              // scratch [tokens, (heads + 2 kv_heads) * dim]
+    bf16* inner;            // scratch [tokens, intermediate]
+    const float *cos, *sin;  // [tokens, dim / 2]
+    const int64_t* slots;
+    const LayerArgs* layers;
+    AttentionArgs attention;  // of all layers; query, out and caches are set here
+    int64_t hidden, intermediate, num_layers;
+    float eps;
+};
+
+extern "C" int batchscope_has_gemm() {
+#ifdef BATCHSCOPE_GEMM
+    return 1;
+#else
+    return 0;
+#endif
+}
+
+#ifdef BATCHSCOPE_GEMM
+
+namespace {
+
+constexpr int SPINS = 400;  // pauses before a waiting thread offers its core to others
+
+class Barrier {
+public:
+    void expect(int threads) { threads_ = threads; }
+
+    void wait() {
+        const int round = round_.load(std::memory_order_acquire);
+        if (arrived_.fetch_add(1, std::memory_order_acq_rel) == threads_ - 1) {
+            arrived_.store(0, std::memory_order_relaxed);
+            round_.fetch_add(1, std::memory_order_release);
+            return;
+        }
+        for (int i = 0; round_.load(std::memory_order_acquire) == round; i++) {
+            if (i < SPINS)
+                _mm_pause();
+            else
+                sched_yield();
+        }
+    }
+
+private:
+    int threads_ = 1;
+    alignas(64) std::atomic<int> arrived_{0};
+    alignas(64) std::atomic<int> round_{0};
+};
+
+// Share out `count` pieces of work: a thread takes the next few when it is done with the last.
+template <class Body>
+inline void share(std::atomic<int64_t>& taken, int64_t count, int64_t at_once, Body body) {
+    for (int64_t first; (first = taken.fetch_add(at_once, std::memory_order_relaxed)) < count;)
+        for (int64_t i = first; i < std::min(first + at_once, count); i++) body(i);
+}
+
+inline void norm_to_bf16(const float* x, const float* weight, bf16* y, int64_t width, float eps) {
+    vf squares = {};
+    in_vectors(width, [&](int64_t i, int lanes) {
+        vf v = load_lanes(x + i, lanes);
+        squares += v * v;
+    });
+    const float scale = 1.0f / std::sqrt(sum(squares) / float(width) + eps);
+    in_vectors(width, [&](int64_t i, int lanes) {
+        store_lanes(y + i, load_lanes(x + i, lanes) * scale * load_lanes(weight + i, lanes), lanes);
+    });
+}
+
+inline void rotate_heads(bf16* x, int64_t heads, int64_t half, const float* cos, const float* sin) {
+    for (int64_t h = 0; h < heads; h++, x += 2 * half)
+        in_vectors(half, [&](int64_t d, int lanes) {
+            vf first = load_lanes(x + d, lanes), second = load_lanes(x + half + d, lanes);
+            vf c = load_lanes(cos + d, lanes), s = load_lanes(sin + d, lanes);
+            store_lanes(x + d, first * c - second * s, lanes);
+            store_lanes(x + half + d, second * c + first * s, lanes);
+        });
+}
+
+inline void write_slot(const bf16* key, const bf16* value, const AttentionArgs& a, const LayerArgs& l, int64_t slot) {
+    const int64_t block = slot / a.block_size, offset = slot % a.block_size, dim = a.head_dim;
+    for (int64_t h = 0; h < a.kv_heads; h++) {
+        const int64_t slab = (block * a.kv_heads + h) * dim * a.block_size;
+        for (int64_t d = 0; d < dim; d++) l.key_cache[slab + d * a.block_size + offset] = key[h * dim + d];
+        std::memcpy(l.value_cache + slab + offset * dim, value + h * dim, dim * sizeof(bf16));
+    }
+}
+
+inline vf silu(vf g) {
+    vf e = exp_nonpositive(g < 0.0f ? g : -g);
+    return g * (g < 0.0f ? e : splat(1.0f)) / (1.0f + e);
+}
+
+// What all threads share in one call.
+struct Shared {
+    const DecoderArgs& d;
+    const std::vector<Task>& tasks;
+    Barrier barrier;
+    std::vector<std::atomic<int64_t>> taken;  // five a layer
+};
+
+void run_layer(Shared& s, const LayerArgs& l, std::atomic<int64_t>* taken, int thread, int threads, Scratch* scratch) {
+    const DecoderArgs& d = s.d;
+    AttentionArgs a = d.attention;
+    const int64_t tokens = a.tokens, dim = a.head_dim, query = a.heads * dim, kv = a.kv_heads * dim, width = query + 2 * kv;
+    const int64_t few = tokens <= 16 ? 4 : 1;  // blocks at once: with few rows they go by fast
+    auto own_rows = [&](auto body) {
+        for (int64_t t = thread; t < tokens; t += threads) body(t);
+        s.barrier.wait();
+    };
+    auto product = [&](std::atomic<int64_t>& taken, const bf16* x, const bf16* weight, int64_t inputs, int64_t blocks, auto finish) {
+        share(taken, blocks, few, [&](int64_t block) {
+            gemm_block(x, inputs, tokens, weight + block * BLOCK * inputs, inputs,
+                       [&](int64_t row, vf low, vf high) { finish(row, block, low, high); });
+        });
+        s.barrier.wait();
+    };
+    auto add = [&](int64_t row, int64_t block, vf low, vf high) {
+        float* to = d.residual + row * d.hidden + block * BLOCK;
+        store(to, load(to) + low);
+        store(to + W, load(to + W) + high);
+    };
+    own_rows([&](int64_t t) { norm_to_bf16(d.residual + t * d.hidden, l.attention_norm, d.x + t * d.hidden, d.hidden, d.eps); });
+    product(taken[0], d.x, l.qkv, d.hidden, width / BLOCK, [&](int64_t row, int64_t block, vf low, vf high) {
+        bf16* to = d.qkv + row * width + block * BLOCK;
+        store(to, low);
+        store(to + W, high);
+    });
+    own_rows([&](int64_t t) {
+        bf16* row = d.qkv + t * width;
+        rotate_heads(row, a.heads + a.kv_heads, dim / 2, d.cos + t * dim / 2, d.sin + t * dim / 2);
+        write_slot(row + query, row + query + kv, a, l, d.slots[t]);
+    });
+    a.query = d.qkv, a.query_stride = width, a.out = d.x, a.key_cache = l.key_cache, a.value_cache = l.value_cache;
+    const int64_t count = int64_t(s.tasks.size());
+    for (int64_t i = taken[1]++, next; i < count; i = next) {
+        next = taken[1]++;
+        attend<bf16>(a, s.tasks[i], next < count ? &s.tasks[next] : nullptr, scratch);
+    }
+    s.barrier.wait();
+    product(taken[2], d.x, l.out, query, d.hidden / BLOCK, add);
+    own_rows([&](int64_t t) { norm_to_bf16(d.residual + t * d.hidden, l.mlp_norm, d.x + t * d.hidden, d.hidden, d.eps); });
+    product(taken[3], d.x, l.gate_up, d.hidden, 2 * d.intermediate / BLOCK, [&](int64_t row, int64_t block, vf gate, vf up) {
+        store(d.inner + row * d.intermediate + block * W, silu(gate) * up);
+    });
+    product(taken[4], d.inner, l.down, d.intermediate, d.hidden / BLOCK, add);
+}
+
+}  // namespace
+
+extern "C" int batchscope_decoder_layers(const DecoderArgs* args) {
+    const DecoderArgs& d = *args;
+    if (int wrong = check(d.attention)) return wrong;
+    for (int32_t t = 0; t < d.attention.tokens; t++)
+        if (d.slots[t] < 0 || d.slots[t] >= d.attention.num_blocks * d.attention.block_size) return 2;
+    const std::vector<Task> tasks = attention_tasks(d.attention);
+    Shared shared{d, tasks, {}, std::vector<std::atomic<int64_t>>(5 * d.num_layers)};
+#pragma omp parallel num_threads(d.attention.threads)
+    {
+        static thread_local std::vector<Scratch> scratch;
+        if (int(scratch.size()) < d.attention.kv_heads) scratch.resize(d.attention.kv_heads);
+        const int thread = omp_get_thread_num(), threads = omp_get_num_threads();
+#pragma omp single
+        shared.barrier.expect(threads);
+        for (int64_t i = 0; i < d.num_layers; i++)
+            run_layer(shared, d.layers[i], &shared.taken[5 * i], thread, threads, scratch.data());
+    }
+    return 0;
+}
+
+template <class Y>
+static void linear(const bf16* x, const bf16* weight, Y* y, int64_t rows, int64_t inputs, int64_t outputs, int64_t stride,
+                   int threads) {
+    const int64_t blocks = outputs / BLOCK, few = rows <= 16 ? 4 : 1;
+    std::atomic<int64_t> taken{0};
+#pragma omp parallel num_threads(threads)
+    share(taken, blocks, few, [&](int64_t block) {
+        gemm_block(x, stride, rows, weight + block * BLOCK * inputs, inputs, [&](int64_t row, vf low, vf high) {
+            Y* to = y + row * outputs + block * BLOCK;
+            store(to, low);
+            store(to + W, high);
+        });
+    });
+}
+
+// y [rows, outputs] = x [rows, inputs] times a packed weight; rows of x are `stride` apart. y in y_dtype.
+extern "C" void batchscope_linear(const bf16* x, const bf16* weight, void* y, int64_t rows, int64_t inputs, int64_t outputs,
+                                  int64_t stride, int y_dtype, int threads) {
+    if (y_dtype == BFLOAT16)
+        linear(x, weight, (bf16*)y, rows, inputs, outputs, stride, threads);
+    else
+        linear(x, weight, (float*)y, rows, inputs, outputs, stride, threads);
+}
+
+#endif
