@@ -101,8 +101,9 @@ def tile_sizes(group: int, head_dim: int, max_query_len: int, dtype: torch.dtype
     block_group = triton.next_power_of_2(group)
     block_d = max(16, triton.next_power_of_2(head_dim))
     small = max_query_len == 1 or dtype == torch.float32
+    rows = 16 if small else 64 if block_d <= 128 else 32  # the widest heads would not fit the registers
     return {
-        "BLOCK_Q": max(1, (16 if small else 64) // block_group),
+        "BLOCK_Q": max(1, rows // block_group),
         "BLOCK_GROUP": block_group,
         "BLOCK_N": 32 if dtype == torch.float32 or block_d > 64 else 64,
         "BLOCK_D": block_d,
