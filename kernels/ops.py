@@ -22,6 +22,7 @@ import torch
 from kernels import checks, reference
 from kernels.cpu import decoder as cpu_decoder
 from kernels.cpu import linear as cpu_linear
+from kernels.stack import FourBits as FourBits
 from kernels.stack import LayerWeights as LayerWeights
 from kernels.stack import PagedInputs as PagedInputs
 from kernels.stack import StackShape as StackShape

@@ -24,9 +24,21 @@ class StackShape:
     eps: float
 
 
+class FourBits(NamedTuple):
+    """A weight [out, in] as scale * bits + minimum for each 32 inputs of a row: what the rounded weight was made of.
+
+    scale, minimum: float16 [out, in / 32].  bits: uint8 [out, in], 0 to 15.
+    """
+
+    scale: torch.Tensor
+    minimum: torch.Tensor
+    bits: torch.Tensor
+
+
 class LayerWeights(NamedTuple):
     """attention_norm, mlp_norm [hidden], float32.  qkv [(H + 2 KH) D, hidden]: query, key and value heads.
-    out [hidden, H D].  gate_up [2 * intermediate, hidden]: gate, then up.  down [hidden, intermediate]."""
+    out [hidden, H D].  gate_up [2 * intermediate, hidden]: gate, then up.  down [hidden, intermediate].
+    four_bits: the four matrices, in this order, as the file has them; None for one that it has not in four bits."""
 
     attention_norm: torch.Tensor
     qkv: torch.Tensor
@@ -34,6 +46,7 @@ class LayerWeights(NamedTuple):
     mlp_norm: torch.Tensor
     gate_up: torch.Tensor
     down: torch.Tensor
+    four_bits: tuple[FourBits | None, ...] = (None, None, None, None)
 
 
 class PagedInputs(NamedTuple):

@@ -9,11 +9,12 @@
 #include <cmath>
 
 #include "attention.hpp"
-#include "gemm.hpp"
+#include "gemm_q4.hpp"
 
 struct LayerArgs {
     const float *attention_norm, *mlp_norm;
     const bf16 *qkv, *out, *gate_up, *down;
+    const uint8_t *qkv_q4, *out_q4, *gate_up_q4, *down_q4;  // the same weights in four bits, or null
     bf16 *key_cache, *value_cache;
 };
 
@@ -129,10 +130,14 @@ void run_layer(Shared& s, const LayerArgs& l, std::atomic<int64_t>* taken, int t
         for (int64_t t = thread; t < tokens; t += threads) body(t);
         s.barrier.wait();
     };
-    auto product = [&](std::atomic<int64_t>& taken, const bf16* x, const bf16* weight, int64_t inputs, int64_t blocks, auto finish) {
+    auto product = [&](std::atomic<int64_t>& taken, const bf16* x, const bf16* weight, const uint8_t* weight_q4,
+                       int64_t inputs, int64_t blocks, auto finish) {
         share(taken, blocks, few, [&](int64_t block) {
-            gemm_block(x, inputs, tokens, weight + block * BLOCK * inputs, inputs,
-                       [&](int64_t row, vf low, vf high) { finish(row, block, low, high); });
+            auto finish_row = [&](int64_t row, vf low, vf high) { finish(row, block, low, high); };
+            if (weight_q4 && tokens <= FEW_ROWS)
+                gemm_block_q4(x, inputs, tokens, weight_q4 + block * (inputs / GROUP) * GROUP_BYTES, inputs, finish_row);
+            else
+                gemm_block(x, inputs, tokens, weight + block * BLOCK * inputs, inputs, finish_row);
         });
         s.barrier.wait();
     };
@@ -142,7 +147,7 @@ void run_layer(Shared& s, const LayerArgs& l, std::atomic<int64_t>* taken, int t
         store(to + W, load(to + W) + high);
     };
     own_rows([&](int64_t t) { norm_to_bf16(d.residual + t * d.hidden, l.attention_norm, d.x + t * d.hidden, d.hidden, d.eps); });
-    product(taken[0], d.x, l.qkv, d.hidden, width / BLOCK, [&](int64_t row, int64_t block, vf low, vf high) {
+    product(taken[0], d.x, l.qkv, l.qkv_q4, d.hidden, width / BLOCK, [&](int64_t row, int64_t block, vf low, vf high) {
         bf16* to = d.qkv + row * width + block * BLOCK;
         store(to, low);
         store(to + W, high);
@@ -159,12 +164,12 @@ void run_layer(Shared& s, const LayerArgs& l, std::atomic<int64_t>* taken, int t
         attend<bf16>(a, s.tasks[i], next < count ? &s.tasks[next] : nullptr, scratch);
     }
     s.barrier.wait();
-    product(taken[2], d.x, l.out, query, d.hidden / BLOCK, add);
+    product(taken[2], d.x, l.out, l.out_q4, query, d.hidden / BLOCK, add);
     own_rows([&](int64_t t) { norm_to_bf16(d.residual + t * d.hidden, l.mlp_norm, d.x + t * d.hidden, d.hidden, d.eps); });
-    product(taken[3], d.x, l.gate_up, d.hidden, 2 * d.intermediate / BLOCK, [&](int64_t row, int64_t block, vf gate, vf up) {
+    product(taken[3], d.x, l.gate_up, l.gate_up_q4, d.hidden, 2 * d.intermediate / BLOCK, [&](int64_t row, int64_t block, vf gate, vf up) {
         store(d.inner + row * d.intermediate + block * W, silu(gate) * up);
     });
-    product(taken[4], d.inner, l.down, d.intermediate, d.hidden / BLOCK, add);
+    product(taken[4], d.inner, l.down, l.down_q4, d.intermediate, d.hidden / BLOCK, add);
 }
 
 }  // namespace

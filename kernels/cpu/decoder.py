@@ -12,15 +12,17 @@ from ctypes import c_float, c_int64, c_void_p
 import torch
 
 from kernels.cpu import native, packing
-from kernels.stack import LayerWeights, PagedInputs, StackShape
+from kernels.stack import FourBits, LayerWeights, PagedInputs, StackShape
+
+MATRICES = ("qkv", "out", "gate_up", "down")
+FOUR_BITS = tuple(f"{name}_q4" for name in MATRICES)
 
 
 class LayerArgs(ctypes.Structure):
     """The struct of the same name in decoder.cpp."""
 
     _fields_ = [
-        (name, c_void_p)
-        for name in ("attention_norm", "mlp_norm", "qkv", "out", "gate_up", "down", "key_cache", "value_cache")
+        (name, c_void_p) for name in ("attention_norm", "mlp_norm", *MATRICES, *FOUR_BITS, "key_cache", "value_cache")
     ]
 
 
@@ -53,6 +55,11 @@ class PackedStack:
         self._layers = (LayerArgs * len(packed))(*packed)
 
     def _pack(self, layer: LayerWeights) -> LayerArgs:
+        four_bits = {
+            name: self._keep(packing.pack_four_bits(_interleaved(weight) if name == "gate_up_q4" else weight))
+            for name, weight in zip(FOUR_BITS, layer.four_bits, strict=True)
+            if weight is not None
+        }
         return LayerArgs(
             attention_norm=self._keep(layer.attention_norm.float().contiguous()),
             mlp_norm=self._keep(layer.mlp_norm.float().contiguous()),
@@ -60,6 +67,7 @@ class PackedStack:
             out=self._keep(packing.pack_blocks(layer.out)),
             gate_up=self._keep(packing.pack_blocks(packing.interleave_halves(layer.gate_up))),
             down=self._keep(packing.pack_blocks(layer.down)),
+            **four_bits,
         )
 
     def __len__(self) -> int:
@@ -91,3 +99,7 @@ class PackedStack:
             shape.hidden, shape.intermediate, len(self._layers), shape.eps,
         )  # fmt: skip
         native.check(native.decoder_layers(args), caches[0][0].shape[0])
+
+
+def _interleaved(gate_up: FourBits) -> FourBits:
+    return FourBits(*(packing.interleave_halves(part) for part in gate_up))

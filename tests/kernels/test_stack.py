@@ -201,3 +201,40 @@ def test_gate_and_up_lie_side_by_side() -> None:
     rows = packing.interleave_halves(gate_up)[:, 0].tolist()
     assert rows[:32] == [*range(16), *range(48, 64)]
     assert sorted(rows) == list(range(96))
+
+
+def four_bits_of(rows: int, columns: int, generator: torch.Generator) -> ops.FourBits:
+    groups = (rows, columns // 32)
+    return ops.FourBits(
+        scale=(torch.rand(groups, generator=generator) * 0.02).half(),
+        minimum=(torch.rand(groups, generator=generator) * -0.2).half(),
+        bits=torch.randint(0, 16, (rows, columns), generator=generator, dtype=torch.uint8),
+    )
+
+
+def rounded(weight: ops.FourBits) -> torch.Tensor:
+    scale, minimum = (part.float().repeat_interleave(32, 1) for part in (weight.scale, weight.minimum))
+    return (scale * weight.bits + minimum).bfloat16()
+
+
+@needs_gemm
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 8, 9])
+@pytest.mark.parametrize("without", [None, 0, 2])
+def test_weights_in_four_bits_give_the_same_sums_to_the_last_bit(rows: int, without: int | None) -> None:
+    shape = ops.StackShape(96, 64, 6, 2, 16, scale=0.25, eps=1e-5)
+    generator = torch.Generator().manual_seed(6)
+    sizes = ((160, 96), (96, 96), (128, 96), (96, 64))
+    four = [four_bits_of(*size, generator) for size in sizes]
+    qkv, out, gate_up, down = map(rounded, four)
+    norm = 1 + 0.2 * torch.randn(96, generator=generator)
+    plain = ops.LayerWeights(norm, qkv, out, norm, gate_up, down)
+    given = tuple(None if place == without else weight for place, weight in enumerate(four))
+    inputs = inputs_of([1] * rows, list(range(5, 5 + rows)), 16, 16, 60)
+    residual = torch.randn(rows, 96, generator=generator)
+    results = []
+    for layer in (plain, plain._replace(four_bits=given)):
+        mine, caches = residual.clone(), caches_of(shape, 1, 60, 16)
+        ops.run_stack(ops.pack_stack(shape, [layer]), mine, caches, inputs)
+        results.append((mine, caches[0][0][:-1]))
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])

@@ -4,7 +4,8 @@ Knows: how a file is read and a folder written. Must not know: torch, how a mode
 would save for the dequantised model: it can load it too.
 
 Quantised weights are stored as float32, in which they are exact; F16 and BF16 stay as they are. So the folder is larger
-than the file (SmolLM2: 98 MB become 540 MB), and loading it is reading it.
+than the file (SmolLM2: 98 MB become 540 MB), and loading it is reading it. The layers' matrices of four bits are kept a
+second time as the file has them (66 MB), for products that are as fast as their weights are read.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from inference.execution.models.errors import ModelError
 from inference.execution.models.gguf_config import ROPE_FACTORS, hugging_face_name, model_config, undo_interleave
 from inference.execution.models.gguf_tokenizer import write_tokenizer
 from inference.execution.models.safetensors_file import TensorPlan, write_safetensors
+from inference.execution.models.shards import FOUR_BITS
 from inference.execution.models.store import make_once
 
-CONVERTER = 2  # raise it when the folder of a file changes: it is part of the folder's name
+CONVERTER = 3  # raise it when the folder of a file changes: it is part of the folder's name
 STORED = {"F16": "F16", "BF16": "BF16"}  # others: F32
 
 
@@ -47,6 +49,8 @@ def convert_gguf(path: Path, cache_dir: Path, progress: Callable[[str], None] = 
         _write_json(folder / "generation_config.json", {"eos_token_id": config["eos_token_id"]})
         write_tokenizer(metadata, folder, config["max_position_embeddings"])
         write_safetensors(folder / "model.safetensors", _plans(list(tensors.values()), config, progress))
+        if kept := list(_four_bit_plans(list(tensors.values()), config)):
+            write_safetensors(folder / FOUR_BITS, kept)
 
     # Four-bit weights grow eightfold; a header alone does not say how much of the file they are.
     return make_once(cache_dir / _key(path), build, 8 * path.stat().st_size, f"converting {path.name}")
@@ -83,6 +87,21 @@ def _plans(tensors: list[Any], config: dict[str, Any], progress: Callable[[str],
             return undo_interleave(tensor.name, _values(tensor), config)
 
         yield TensorPlan(hugging_face_name(tensor.name), STORED.get(kind, "F32"), _shape(tensor), values)
+
+
+def _four_bit_plans(tensors: list[Any], config: dict[str, Any]) -> Iterator[TensorPlan]:
+    """The bytes of each row of the layers' matrices, rows in Hugging Face's order."""
+    for tensor in tensors:
+        kind, shape = tensor.tensor_type.name, _shape(tensor)
+        if kind not in quants.FOUR_BITS or len(shape) != 2 or not tensor.name.startswith("blk."):
+            continue
+        width = quants.stored_bytes(kind, shape[1])
+
+        def values(tensor: Any = tensor, rows: int = shape[0]) -> np.ndarray:
+            raw = np.ascontiguousarray(tensor.data).reshape(-1).view(np.uint8).reshape(rows, -1)
+            return undo_interleave(tensor.name, raw, config)
+
+        yield TensorPlan(hugging_face_name(tensor.name), "U8", (shape[0], width), values)
 
 
 def _values(tensor: Any) -> np.ndarray:

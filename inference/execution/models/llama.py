@@ -82,7 +82,8 @@ class LlamaModel:
         )
         # All layers but the last, of which often only some rows are wanted.
         stacked = config.num_layers - 1 if _is_plain(config) and ops.can_stack(shape, dtype, device) else 0
-        self._stack = ops.pack_stack(shape, (_weights(config, weights, i) for i in range(stacked))) if stacked else None
+        packed = (_weights(config, weights, i, with_four_bits=True) for i in range(stacked))
+        self._stack = ops.pack_stack(shape, packed) if stacked else None
         self._stacked = stacked
         self._layers = [_layer(config, weights, i) for i in range(stacked, config.num_layers)]
         self._final_norm = weights.take("model.norm.weight", config.hidden_size).float()
@@ -189,21 +190,38 @@ def _is_plain(config: DecoderConfig) -> bool:
     return not (config.qkv_bias or config.out_bias or config.mlp_bias or config.qk_norm)
 
 
-def _weights(config: DecoderConfig, weights: WeightFolder, index: int) -> ops.LayerWeights:
+def _weights(
+    config: DecoderConfig, weights: WeightFolder, index: int, with_four_bits: bool = False
+) -> ops.LayerWeights:
     """What every layer has, as it is in the folder."""
     hidden, inner, prefix = config.hidden_size, config.intermediate_size, f"model.layers.{index}."
+    gate_up = ("mlp.gate_proj", inner), ("mlp.up_proj", inner)
+    query = config.num_heads * config.head_dim
 
     def stacked(*parts: tuple[str, int]) -> torch.Tensor:
         """Several weights one above the other: each by its name and its rows."""
         return torch.cat([weights.take(f"{prefix}{name}.weight", rows, hidden) for name, rows in parts])
 
+    def four_bits(columns: int, *parts: tuple[str, int]) -> ops.FourBits | None:
+        found = [weights.take_four_bits(f"{prefix}{name}.weight", rows, columns) for name, rows in parts]
+        there = [one for one in found if one is not None]
+        return ops.FourBits(*map(torch.cat, zip(*there, strict=True))) if len(there) == len(parts) else None
+
     return ops.LayerWeights(
         attention_norm=weights.take(f"{prefix}input_layernorm.weight", hidden).float(),
         qkv=stacked(*_qkv_parts(config)),
-        out=weights.take(f"{prefix}self_attn.o_proj.weight", hidden, config.num_heads * config.head_dim),
+        out=weights.take(f"{prefix}self_attn.o_proj.weight", hidden, query),
         mlp_norm=weights.take(f"{prefix}post_attention_layernorm.weight", hidden).float(),
-        gate_up=stacked(("mlp.gate_proj", inner), ("mlp.up_proj", inner)),
+        gate_up=stacked(*gate_up),
         down=weights.take(f"{prefix}mlp.down_proj.weight", hidden, inner),
+        four_bits=(
+            four_bits(hidden, *_qkv_parts(config)),
+            four_bits(query, ("self_attn.o_proj", hidden)),
+            four_bits(hidden, *gate_up),
+            four_bits(inner, ("mlp.down_proj", hidden)),
+        )
+        if with_four_bits
+        else (None,) * 4,
     )
 
 

@@ -24,6 +24,7 @@ import numpy as np
 from inference.execution.models.errors import ModelError
 
 PLAIN = ("F32", "F16", "BF16")
+FOUR_BITS = {"Q4_0": 18, "Q4_1": 20}  # types that are scale * bits + minimum for each 32 weights: bytes of a block
 HALVES = np.array([0, 4], np.uint8)[:, None]  # shifts that give the low and the high half of a byte
 
 

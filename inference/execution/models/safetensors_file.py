@@ -16,7 +16,7 @@ import numpy as np
 
 from inference.execution.models.errors import ModelError
 
-ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2, "U8": 1}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from inference.execution.models.errors import ModelError
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+FOUR_BITS = "four_bits.safetensors"  # beside SINGLE: matrices as a GGUF file has them
 PICKLED = ("*.bin", "*.pt", "*.pth")
 
 
