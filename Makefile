@@ -74,6 +74,7 @@ pictures: setup-test
 
 bench: setup
 	@$(BIN)/python -m bench.burst
+	@$(BIN)/python -m bench.policies
 	@$(BIN)/python -m bench.attention
 
 setup: $(S)/packages $(S)/bundle $(S)/locale $(S)/model
