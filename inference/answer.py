@@ -36,6 +36,7 @@ class AnswerGrammar(Protocol):
 
 class Answer:
     """ids: all tokens so far.  text: what was shown.  end_ids: each of them ends it.  reason: set once it has ended.
+    logprobs: of the tokens that were drawn here, where they are asked for.
 
     A stop string ends an answer even before `min_tokens`, which bars only EOS and stop ids: it must never be shown.
     An answer whose format is complete ends, whatever `min_tokens` and `ignore_eos` say: nothing can follow.
@@ -59,7 +60,8 @@ class Answer:
         self._detokenizer = IncrementalDetokenizer(tokenizer, params.stop)
         self._shown: list[str] = []
         self._sent = 0  # ids that went out with a delta
-        self._logprobs: list[TokenLogprobs] | None = None if params.logprobs is None else []
+        self.logprobs: list[TokenLogprobs] | None = None if params.logprobs is None else []
+        self._sent_logprobs = 0
 
     @property
     def text(self) -> str:
@@ -72,7 +74,7 @@ class Answer:
     @property
     def unsent_logprobs(self) -> list[TokenLogprobs] | None:
         """One for each of `unsent_ids` that was drawn here; None where they were not asked for."""
-        return self._logprobs
+        return None if self.logprobs is None else self.logprobs[self._sent_logprobs :]
 
     def replay(self, ids: Iterable[int]) -> None:
         """Take in tokens that went out before. Raises RequestRefused where they pass an end or break the format."""
@@ -87,8 +89,8 @@ class Answer:
     def push(self, token_id: int, logprobs: TokenLogprobs | None = None) -> TokenDelta | None:
         """Take the next token. The delta it brings, if it brings text; `reason` tells whether it was the last."""
         self.ids.append(token_id)
-        if self._logprobs is not None and logprobs is not None:
-            self._logprobs.append(logprobs)
+        if self.logprobs is not None and logprobs is not None:
+            self.logprobs.append(logprobs)
         if self.grammar is not None and token_id not in self.end_ids:
             self.grammar.advance(token_id)
         text = self._detokenizer.push(token_id)
@@ -110,8 +112,6 @@ class Answer:
             return None
         self.seq += 1
         self._shown.append(text)
-        ids, self._sent = self.unsent_ids, len(self.ids)
-        logprobs = self._logprobs
-        if logprobs is not None:
-            self._logprobs = []
-        return TokenDelta(self.request_id, self.seq, text, ids, logprobs)
+        delta = TokenDelta(self.request_id, self.seq, text, self.unsent_ids, self.unsent_logprobs)
+        self._sent, self._sent_logprobs = len(self.ids), len(self.logprobs or ())
+        return delta

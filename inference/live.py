@@ -14,7 +14,6 @@ from inference.scheduling.outputs import Output, RequestFinish, TokenDelta
 from inference.scheduling.receipt import RequestTimes
 from inference.scheduling.request import FinishReason, Request
 from inference.scheduling.token_counts import TokenCounts
-from inference.scheduling.token_logprobs import TokenLogprobs
 
 log = logging.getLogger("batchscope.engine")
 
@@ -29,20 +28,18 @@ _MESSAGES = {
 class LiveRequest:
     """request.output_ids and answer.ids are one list; the answer alone appends to it.
 
-    counts: of the tokens of prompt and answer, where penalties need them.  logprobs: of the whole answer, if asked for.
+    counts: of the tokens of prompt and answer, where penalties need them.
     """
 
     request: Request
     answer: Answer
     times: RequestTimes
     counts: TokenCounts | None = None
-    logprobs: list[TokenLogprobs] | None = None
 
     @classmethod
     def of(cls, request: Request, answer: Answer, times: RequestTimes) -> LiveRequest:
         """Of a request with the answer that it has so far."""
-        counts = TokenCounts.of(request.params, request.prompt_ids, answer.ids)
-        return cls(request, answer, times, counts, None if request.params.logprobs is None else [])
+        return cls(request, answer, times, TokenCounts.of(request.params, request.prompt_ids, answer.ids))
 
     def sample_row(self) -> SampleRow | None:
         """What the sampler is asked; None where that could not be made."""
@@ -61,8 +58,6 @@ class LiveRequest:
         try:
             if self.counts is not None:
                 self.counts.push(token.token_id)
-            if self.logprobs is not None and token.logprobs is not None:
-                self.logprobs.append(token.logprobs)
             return self.answer.push(token.token_id, token.logprobs), True
         except Exception:
             log.exception("answer_failed: one request fails")
@@ -108,5 +103,5 @@ class LiveRequest:
             error_code=finish.error_code,
             error_message=finish.error_message,
             receipt=finish.receipt,
-            logprobs=self.logprobs,
+            logprobs=self.answer.logprobs,
         )

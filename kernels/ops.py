@@ -20,8 +20,6 @@ from typing import Any, overload
 import torch
 
 from kernels import checks, reference
-from kernels.cpu import decoder as cpu_decoder
-from kernels.cpu import linear as cpu_linear
 from kernels.stack import FourBits as FourBits
 from kernels.stack import LayerWeights as LayerWeights
 from kernels.stack import PagedInputs as PagedInputs
@@ -127,7 +125,11 @@ def pack_linear(weight: torch.Tensor) -> Any:
     """Prepare weight [out, in] for `linear` once. What it gives back is only for `linear`."""
     if weight.dim() != 2:
         raise ValueError(f"a linear weight is [out, in], not {list(weight.shape)}")
-    return cpu_linear.pack(weight) if weight.device.type == "cpu" else weight
+    if not _is_fast_cpu(weight.device):
+        return weight
+    from kernels.cpu import linear as cpu_linear
+
+    return cpu_linear.pack(weight)
 
 
 def linear(x: torch.Tensor, packed: Any, out_dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -138,23 +140,27 @@ def linear(x: torch.Tensor, packed: Any, out_dtype: torch.dtype | None = None) -
     wanted = out_dtype or x.dtype
     if isinstance(packed, torch.Tensor):
         return torch.nn.functional.linear(x, packed).to(wanted)
-    return cpu_linear.linear(x, packed, wanted)
+    return packed(x, wanted)
 
 
 def sums_are_kept(packed: Any) -> bool:
     """Whether `linear` with this weight gives float32 sums that were never rounded."""
-    return packed.is_ours if isinstance(packed, cpu_linear.PackedLinear) else packed.dtype == torch.float32
+    return packed.dtype == torch.float32 if isinstance(packed, torch.Tensor) else packed.is_ours
 
 
 def can_stack(shape: StackShape, dtype: torch.dtype, device: torch.device) -> bool:
     """Whether decoder layers of this shape can run in one call here; else they run as operations of their own."""
-    if device.type != "cpu" or os.environ.get("BATCHSCOPE_KERNELS") == "reference":
+    if not _is_fast_cpu(device):
         return False
+    from kernels.cpu import decoder as cpu_decoder
+
     return cpu_decoder.can_pack(shape, dtype)
 
 
 def pack_stack(shape: StackShape, layers: Iterable[LayerWeights]) -> Any:
     """Decoder layers for `run_stack`, where `can_stack` says so. Layers are taken one by one and not kept."""
+    from kernels.cpu import decoder as cpu_decoder
+
     return cpu_decoder.PackedStack(shape, layers)
 
 
@@ -167,3 +173,8 @@ def run_stack(
     """
     checks.check_run_stack(residual, caches, inputs, len(stack))
     stack.run(residual, caches, inputs)
+
+
+def _is_fast_cpu(device: torch.device) -> bool:
+    """Whether the CPU's own kernels serve it. They are imported when first asked for: that may compile them."""
+    return device.type == "cpu" and os.environ.get("BATCHSCOPE_KERNELS") != "reference"

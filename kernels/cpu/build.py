@@ -21,7 +21,7 @@ import torch  # loads its OpenMP runtime, the one our library must share
 
 log = logging.getLogger(__name__)
 SOURCES = ("paged_attention.cpp", "elementwise.cpp", "decoder.cpp")
-HEADERS = ("simd.hpp", "attention.hpp", "gemm.hpp", "gemm_q4.hpp")
+HEADERS = ("simd.hpp", "rows.hpp", "attention.hpp", "gemm.hpp", "gemm_q4.hpp")
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
 COMPILE_SECONDS = 180
 

@@ -10,6 +10,7 @@
 
 #include "attention.hpp"
 #include "gemm_q4.hpp"
+#include "rows.hpp"
 
 struct LayerArgs {
     const float *attention_norm, *mlp_norm;
@@ -77,6 +78,9 @@ inline void share(std::atomic<int64_t>& taken, int64_t count, int64_t at_once, B
         for (int64_t i = first; i < std::min(first + at_once, count); i++) body(i);
 }
 
+// Blocks of a product that a thread takes at once: with few rows they go by fast.
+inline int64_t blocks_at_once(int64_t rows) { return rows <= 16 ? 4 : 1; }
+
 inline void norm_to_bf16(const float* x, const float* weight, bf16* y, int64_t width, float eps) {
     vf squares = {};
     in_vectors(width, [&](int64_t i, int lanes) {
@@ -87,30 +91,6 @@ inline void norm_to_bf16(const float* x, const float* weight, bf16* y, int64_t w
     in_vectors(width, [&](int64_t i, int lanes) {
         store_lanes(y + i, load_lanes(x + i, lanes) * scale * load_lanes(weight + i, lanes), lanes);
     });
-}
-
-inline void rotate_heads(bf16* x, int64_t heads, int64_t half, const float* cos, const float* sin) {
-    for (int64_t h = 0; h < heads; h++, x += 2 * half)
-        in_vectors(half, [&](int64_t d, int lanes) {
-            vf first = load_lanes(x + d, lanes), second = load_lanes(x + half + d, lanes);
-            vf c = load_lanes(cos + d, lanes), s = load_lanes(sin + d, lanes);
-            store_lanes(x + d, first * c - second * s, lanes);
-            store_lanes(x + half + d, second * c + first * s, lanes);
-        });
-}
-
-inline void write_slot(const bf16* key, const bf16* value, const AttentionArgs& a, const LayerArgs& l, int64_t slot) {
-    const int64_t block = slot / a.block_size, offset = slot % a.block_size, dim = a.head_dim;
-    for (int64_t h = 0; h < a.kv_heads; h++) {
-        const int64_t slab = (block * a.kv_heads + h) * dim * a.block_size;
-        for (int64_t d = 0; d < dim; d++) l.key_cache[slab + d * a.block_size + offset] = key[h * dim + d];
-        std::memcpy(l.value_cache + slab + offset * dim, value + h * dim, dim * sizeof(bf16));
-    }
-}
-
-inline vf silu(vf g) {
-    vf e = exp_nonpositive(g < 0.0f ? g : -g);
-    return g * (g < 0.0f ? e : splat(1.0f)) / (1.0f + e);
 }
 
 // What all threads share in one call.
@@ -125,7 +105,7 @@ void run_layer(Shared& s, const LayerArgs& l, std::atomic<int64_t>* taken, int t
     const DecoderArgs& d = s.d;
     AttentionArgs a = d.attention;
     const int64_t tokens = a.tokens, dim = a.head_dim, query = a.heads * dim, kv = a.kv_heads * dim, width = query + 2 * kv;
-    const int64_t few = tokens <= 16 ? 4 : 1;  // blocks at once: with few rows they go by fast
+    const int64_t few = blocks_at_once(tokens);
     auto own_rows = [&](auto body) {
         for (int64_t t = thread; t < tokens; t += threads) body(t);
         s.barrier.wait();
@@ -154,8 +134,8 @@ void run_layer(Shared& s, const LayerArgs& l, std::atomic<int64_t>* taken, int t
     });
     own_rows([&](int64_t t) {
         bf16* row = d.qkv + t * width;
-        rotate_heads(row, a.heads + a.kv_heads, dim / 2, d.cos + t * dim / 2, d.sin + t * dim / 2);
-        write_slot(row + query, row + query + kv, a, l, d.slots[t]);
+        rotate(row, a.heads + a.kv_heads, dim / 2, d.cos + t * dim / 2, d.sin + t * dim / 2);
+        write_token(row + query, row + query + kv, l.key_cache, l.value_cache, d.slots[t], a.kv_heads, dim, a.block_size);
     });
     a.query = d.qkv, a.query_stride = width, a.out = d.x, a.key_cache = l.key_cache, a.value_cache = l.value_cache;
     const int64_t count = int64_t(s.tasks.size());
@@ -197,7 +177,7 @@ extern "C" int batchscope_decoder_layers(const DecoderArgs* args) {
 template <class Y>
 static void linear(const bf16* x, const bf16* weight, Y* y, int64_t rows, int64_t inputs, int64_t outputs, int64_t stride,
                    int threads) {
-    const int64_t blocks = outputs / BLOCK, few = rows <= 16 ? 4 : 1;
+    const int64_t blocks = outputs / BLOCK, few = blocks_at_once(rows);
     std::atomic<int64_t> taken{0};
 #pragma omp parallel num_threads(threads)
     share(taken, blocks, few, [&](int64_t block) {

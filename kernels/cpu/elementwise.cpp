@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "simd.hpp"
+#include "rows.hpp"
 
 namespace {
 
@@ -29,30 +29,8 @@ template <class S, class T>
 void write_rows(const S* key, const S* value, T* key_cache, T* value_cache, const int64_t* slots, int64_t tokens,
                 int64_t heads, int64_t dim, int64_t block_size, int64_t key_stride, int64_t value_stride, int threads) {
     over_rows(tokens, tokens * heads * dim * 8, threads, [&](int64_t t) {
-        int64_t block = slots[t] / block_size, offset = slots[t] % block_size;
-        for (int64_t h = 0; h < heads; h++) {
-            const S *k = key + t * key_stride + h * dim, *v = value + t * value_stride + h * dim;
-            T* keys = key_cache + (block * heads + h) * dim * block_size + offset;
-            T* values = value_cache + ((block * heads + h) * block_size + offset) * dim;
-            in_vectors(dim, [&](int64_t d, int lanes) {
-                T column[W];
-                store(column, load_lanes(k + d, lanes));
-                for (int i = 0; i < lanes; i++) keys[(d + i) * block_size] = column[i];
-                store_lanes(values + d, load_lanes(v + d, lanes), lanes);
-            });
-        }
+        write_token(key + t * key_stride, value + t * value_stride, key_cache, value_cache, slots[t], heads, dim, block_size);
     });
-}
-
-template <class T>
-void rotate(T* x, int64_t heads, int64_t half, const float* cos, const float* sin) {
-    for (int64_t h = 0; h < heads; h++, x += 2 * half)
-        in_vectors(half, [&](int64_t d, int lanes) {
-            vf first = load_lanes(x + d, lanes), second = load_lanes(x + half + d, lanes);
-            vf c = load_lanes(cos + d, lanes), s = load_lanes(sin + d, lanes);
-            store_lanes(x + d, first * c - second * s, lanes);
-            store_lanes(x + half + d, second * c + first * s, lanes);
-        });
 }
 
 template <class T>
@@ -78,9 +56,7 @@ template <class T>
 void silu_row(const T* gate, const T* up, T* y, int64_t width) {
     in_vectors(width, [&](int64_t i, int lanes) {
         vf g = load_lanes(gate + i, lanes);
-        vf e = exp_nonpositive(g < 0.0f ? g : -g);
-        vf silu = g * (g < 0.0f ? e : splat(1.0f)) / (1.0f + e);
-        store_lanes(y + i, rounded<T>(silu) * load_lanes(up + i, lanes), lanes);
+        store_lanes(y + i, rounded<T>(silu(g)) * load_lanes(up + i, lanes), lanes);
     });
 }
 

@@ -22,6 +22,15 @@ class PackedLinear:
     in_features: int
     is_ours: bool
 
+    def __call__(self, x: torch.Tensor, out_dtype: torch.dtype) -> torch.Tensor:
+        """x [T, in] times the weight: [T, out]. One row takes a slow path of oneDNN's, so it gets a twin there."""
+        if x.dim() != 2 or x.shape[1] != self.in_features:
+            raise ValueError(f"x {list(x.shape)} does not fit a weight [{self.out_features}, {self.in_features}]")
+        if self.is_ours:
+            return native.linear(x, self.data, self.out_features, out_dtype)
+        rows = x if x.shape[0] != 1 else x.expand(2, -1).contiguous()
+        return torch.ops.mkldnn._linear_pointwise(rows, self.data, None, "none", [], "")[: x.shape[0]].to(out_dtype)
+
 
 def pack(weight: torch.Tensor) -> PackedLinear | torch.Tensor:
     """Pack weight [out, in]. Only bfloat16 has a packed form that pays; others are given back as they are."""
@@ -33,13 +42,3 @@ def pack(weight: torch.Tensor) -> PackedLinear | torch.Tensor:
     if not torch.backends.mkldnn.is_available():
         return weight
     return PackedLinear(torch.ops.mkldnn._reorder_linear_weight(weight.contiguous()), outputs, inputs, False)
-
-
-def linear(x: torch.Tensor, packed: PackedLinear, out_dtype: torch.dtype) -> torch.Tensor:
-    """x [T, in] times the packed weight: [T, out]. One row takes a slow path of oneDNN's, so it gets a twin there."""
-    if x.dim() != 2 or x.shape[1] != packed.in_features:
-        raise ValueError(f"x {list(x.shape)} does not fit a weight [{packed.out_features}, {packed.in_features}]")
-    if packed.is_ours:
-        return native.linear(x, packed.data, packed.out_features, out_dtype)
-    rows = x if x.shape[0] != 1 else x.expand(2, -1).contiguous()
-    return torch.ops.mkldnn._linear_pointwise(rows, packed.data, None, "none", [], "")[: x.shape[0]].to(out_dtype)

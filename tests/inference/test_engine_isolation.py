@@ -117,7 +117,7 @@ class Poisoned(list):
         raise RuntimeError("a prompt that it can't bear")
 
 
-def ends_beside_a_healthy_one(monkeypatch: pytest.MonkeyPatch, poison: Callable[[Request], None]) -> dict[str, Any]:
+def ends_beside_a_healthy_one(poison: Callable[[Request], None] = lambda request: None) -> dict[str, Any]:
     engine = toy_engine()
     p = SamplingParams(max_tokens=8, temperature=1.4, seed=4, ignore_eos=True)
     engine.add_request([5, 6, 7, 8, 9, 10], p, request_id="good")
@@ -147,7 +147,7 @@ def test_a_request_that_raises_while_it_is_scheduled(monkeypatch: pytest.MonkeyP
         return find(self, request)
 
     monkeypatch.setattr(KVManager, "find", choosy)
-    assert ends_beside_a_healthy_one(monkeypatch, lambda request: None) == BOTH
+    assert ends_beside_a_healthy_one() == BOTH
 
 
 def test_a_request_that_raises_while_the_batch_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,11 +159,11 @@ def test_a_request_that_raises_while_the_batch_is_built(monkeypatch: pytest.Monk
         return build(self, rows)
 
     monkeypatch.setattr(BatchBuilder, "build", choosy)
-    assert ends_beside_a_healthy_one(monkeypatch, lambda request: None) == BOTH
+    assert ends_beside_a_healthy_one() == BOTH
 
 
-def test_a_request_whose_prompt_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_whose_prompt_raises() -> None:
     def poison(request: Request) -> None:
         request.prompt_ids = Poisoned(request.prompt_ids)
 
-    assert ends_beside_a_healthy_one(monkeypatch, poison) == BOTH
+    assert ends_beside_a_healthy_one(poison) == BOTH

@@ -82,6 +82,16 @@ def read_raw(folder: Path) -> dict[str, Any]:
     return raw
 
 
+def end_ids(folder: Path, vocab_size: int) -> frozenset[int]:
+    """Ids that end an answer: of config.json and generation_config.json, one or a list in each. What is no id of this
+    model can't end an answer and is passed over."""
+    found: list[Any] = []
+    for name in ("config.json", "generation_config.json"):
+        value = (_read_json(folder / name) or {}).get("eos_token_id")
+        found += value if isinstance(value, list) else [value]
+    return frozenset(i for i in found if type(i) is int and 0 <= i < vocab_size)
+
+
 def architecture(raw: dict[str, Any]) -> str:
     """The first that config.json names, else the text decoder of its model_type; "" where it says neither."""
     names = raw.get("architectures")
@@ -122,7 +132,7 @@ def read_config(folder: Path) -> DecoderConfig:
         tie_word_embeddings=_flag(raw, "tie_word_embeddings"),
         rope_theta=_number(rope.get("rope_theta", raw.get("rope_theta", 10000.0)), "rope_theta"),
         rope_scaling=rope if _rope_kind(rope) != "default" else {},
-        eos_token_ids=_end_ids(vocab_size, raw, _read_json(folder / "generation_config.json") or {}),
+        eos_token_ids=end_ids(folder, vocab_size),
         qkv_bias=family.qkv_bias or attention_bias,
         out_bias=attention_bias,
         mlp_bias="mlp_bias" in family.switches and _flag(raw, "mlp_bias"),
@@ -192,12 +202,3 @@ def _window(raw: dict[str, Any], family: Family) -> int | None:
             return None
     window = raw.get("sliding_window", 4096)
     return None if window is None else _size(raw, "sliding_window", 4096)
-
-
-def _end_ids(vocab_size: int, *configs: dict[str, Any]) -> frozenset[int]:
-    """One id or a list of them in each; what is no id of this model can't end an answer and is passed over."""
-    found: list[Any] = []
-    for config in configs:
-        value = config.get("eos_token_id")
-        found += value if isinstance(value, list) else [value]
-    return frozenset(i for i in found if type(i) is int and 0 <= i < vocab_size)

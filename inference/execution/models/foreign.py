@@ -17,10 +17,12 @@ import torch
 
 from inference.execution.batch import Batch
 from inference.execution.cache import KVCache
+from inference.execution.device_batch import DeviceBatch, placed
 from inference.execution.models import foreign_attention as paged
+from inference.execution.models.decoder_config import end_ids
 from inference.execution.models.errors import ModelError
 from inference.execution.models.foreign_check import check_logits, trial_sequences
-from inference.execution.models.foreign_folder import eos_token_ids, first_line, load_pretrained, quiet
+from inference.execution.models.foreign_folder import first_line, load_pretrained, quiet
 from inference.execution.models.foreign_limits import model_len
 from inference.execution.models.foreign_linear import pack_linears, sharpen_head
 from inference.execution.models.foreign_probe import LayerCall, Probe
@@ -33,11 +35,17 @@ class ForeignModel:
     """A model of transformers. Answers to `models.protocol.Model`. `model` has attention that `attach` serves."""
 
     def __init__(
-        self, model: Any, layers: Sequence[LayerCall], dtype: torch.dtype, vocab_size: int, max_model_len: int
+        self,
+        model: Any,
+        layers: Sequence[LayerCall],
+        dtype: torch.dtype,
+        vocab_size: int,
+        max_model_len: int,
+        eos_token_ids: frozenset[int],
     ) -> None:
         self.vocab_size = vocab_size
         self.max_model_len = max_model_len
-        self.eos_token_ids = eos_token_ids(model)
+        self.eos_token_ids = eos_token_ids
         self.dtype, self.device = dtype, model.device
         self._model, self._layers = model, layers
         self._attention = paged.PagedAttention(len(layers))
@@ -63,7 +71,7 @@ class ForeignModel:
         """
         # Not all models take zero rows: a chunk that wants no logits computes one and drops it.
         rows = self._place(batch.logits_rows if len(batch.logits_rows) else np.zeros(1, np.int64))
-        with self._attention.batch(paged.PagedInputs.of(batch, self.device), cache):
+        with self._attention.batch(DeviceBatch.of(batch, self.device), cache):
             logits = _logits(
                 self._model,
                 self._place(batch.token_ids),
@@ -73,7 +81,7 @@ class ForeignModel:
         return (logits if self._keeps_rows else logits[rows])[: len(batch.logits_rows)].float()
 
     def _place(self, array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(array).to(self.device, non_blocking=True)
+        return placed(array, self.device)
 
 
 def load_foreign(folder: Path, dtype: torch.dtype, device: torch.device, max_model_len: int | None) -> ForeignModel:
@@ -83,14 +91,14 @@ def load_foreign(folder: Path, dtype: torch.dtype, device: torch.device, max_mod
         model = load_pretrained(folder, dtype, device)
         try:
             with torch.inference_mode():
-                return _try_out(model, dtype, max_model_len)
+                return _try_out(model, folder, dtype, max_model_len)
         except ModelError:
             raise
         except Exception as error:
             raise ModelError(f"{model.config.model_type} models can't be run here: {first_line(error)}") from error
 
 
-def _try_out(model: Any, dtype: torch.dtype, max_model_len: int | None) -> ForeignModel:
+def _try_out(model: Any, folder: Path, dtype: torch.dtype, max_model_len: int | None) -> ForeignModel:
     layers = _probe(model)
     windows = [layer.window for layer in layers if layer.window is not None]
     readable = model.get_input_embeddings().num_embeddings
@@ -103,7 +111,8 @@ def _try_out(model: Any, dtype: torch.dtype, max_model_len: int | None) -> Forei
     if expected.shape[1] > readable:
         raise ModelError(f"the model writes {expected.shape[1]} kinds of tokens and reads {readable} of them only.")
     model.set_attn_implementation(paged.PAGED)
-    foreign = ForeignModel(model, layers, dtype, expected.shape[1], longest)
+    vocab_size = expected.shape[1]
+    foreign = ForeignModel(model, layers, dtype, vocab_size, longest, end_ids(folder, vocab_size))
     check_logits(foreign, dtype, sequences, expected, otherwise)
     return foreign
 

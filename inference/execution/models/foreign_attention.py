@@ -17,13 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 
-from inference.execution.batch import Batch
 from inference.execution.cache import KVCache
+from inference.execution.device_batch import DeviceBatch
 from inference.execution.models.foreign_probe import Probe, probe_mask
 from kernels import ops
 
@@ -32,37 +31,17 @@ PROBE = "batchscope_probe"
 _ATTRIBUTE = "batchscope_attention"
 
 
-class PagedInputs(NamedTuple):
-    """A batch on the device, as the kernels take it."""
-
-    slots: torch.Tensor
-    block_tables: torch.Tensor
-    query_starts: torch.Tensor
-    context_lens: torch.Tensor
-    max_query_len: int
-    max_context_len: int
-
-    @classmethod
-    def of(cls, batch: Batch, device: torch.device) -> PagedInputs:
-        arrays = (batch.slots, batch.block_tables, batch.query_starts, batch.context_lens)
-        return cls(
-            *(torch.from_numpy(array).to(device, non_blocking=True) for array in arrays),
-            max_query_len=int(np.diff(batch.query_starts).max()),
-            max_context_len=int(batch.context_lens.max()),
-        )
-
-
 class PagedAttention:
     """Attention of one model. Calls are served only inside `batch`."""
 
     def __init__(self, layers: int) -> None:
         self._layers = layers
         self._calls = 0
-        self._inputs: PagedInputs | None = None
+        self._inputs: DeviceBatch | None = None
         self._caches: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     @contextmanager
-    def batch(self, inputs: PagedInputs, cache: KVCache) -> Iterator[None]:
+    def batch(self, inputs: DeviceBatch, cache: KVCache) -> Iterator[None]:
         """Serve the calls of one forward pass. Raises RuntimeError where they are not one a layer."""
         self._calls, self._inputs, self._caches = 0, inputs, cache.layers
         try:

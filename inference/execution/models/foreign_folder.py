@@ -6,7 +6,6 @@ No code from a folder is run and nothing is unpickled: weights come from safeten
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +14,9 @@ from typing import Any
 
 import torch
 
+from inference.execution.models.decoder_config import read_raw
 from inference.execution.models.errors import ModelError
+from inference.execution.models.shards import weight_files
 
 
 def load_pretrained(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
@@ -23,10 +24,7 @@ def load_pretrained(folder: Path, dtype: torch.dtype, device: torch.device) -> A
     from transformers import AutoModelForCausalLM
 
     config = _read_config(folder)
-    if not any(folder.glob("*.safetensors")):
-        pickled = any(folder.glob("*.bin")) or any(folder.glob("*.pt"))
-        found = "only pickled weights, which are never read" if pickled else "no weights"
-        raise ModelError(f"{folder} holds {found}; model.safetensors is wanted.")
+    weight_files(folder)  # says what is missing, or why it is not read
     try:
         model, info = AutoModelForCausalLM.from_pretrained(
             folder,
@@ -44,14 +42,6 @@ def load_pretrained(folder: Path, dtype: torch.dtype, device: torch.device) -> A
     if missing := sorted(info["missing_keys"]):
         raise ModelError(f"the weights of {folder} lack {len(missing)} tensors, such as {missing[0]}.")
     return model
-
-
-def eos_token_ids(model: Any) -> frozenset[int]:
-    """One id, several or none; generation_config.json has the last word, as in transformers."""
-    value = getattr(model.generation_config, "eos_token_id", None)
-    value = getattr(model.config, "eos_token_id", None) if value is None else value
-    ids = value if isinstance(value, list | tuple) else [value]
-    return frozenset(i for i in ids if isinstance(i, int))
 
 
 @contextmanager
@@ -82,14 +72,12 @@ def _read_config(folder: Path) -> Any:
     """transformers' configuration of a plain text decoder."""
     from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
 
-    raw = _raw_config(folder / "config.json")
+    raw = read_raw(folder)
     kind = raw.get("model_type")
     if kind not in CONFIG_MAPPING:
         if "auto_map" in raw:
             raise ModelError(f"the model of {folder} brings its own code, and code from model folders is never run.")
         raise ModelError(f"config.json says model_type is {kind!r}, which this version of transformers does not know.")
-    if "quantization_config" in raw:
-        raise ModelError("folders with quantised weights are not supported; plain safetensors and GGUF files are.")
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:
@@ -101,13 +89,3 @@ def _read_config(folder: Path) -> Any:
     if config.get_text_config() is not config:
         raise ModelError(f"{kind} models take more than text; only text decoders are supported.")
     return config
-
-
-def _raw_config(path: Path) -> dict[str, Any]:
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path} can't be read: {error}.") from error
-    if not isinstance(raw, dict):
-        raise ModelError(f"{path} must hold a JSON object.")
-    return raw

@@ -23,6 +23,7 @@ import torch
 
 from inference.execution.batch import Batch
 from inference.execution.cache import KVCache
+from inference.execution.device_batch import DeviceBatch, placed
 from inference.execution.models.decoder_config import DecoderConfig
 from inference.execution.models.head import Head
 from inference.execution.models.rope import rope_tables
@@ -131,16 +132,7 @@ class LlamaModel:
 
     def _inputs(self, batch: Batch) -> ops.PagedInputs:
         positions = self._place(batch.positions)
-        return ops.PagedInputs(
-            cos=self._cos[positions],
-            sin=self._sin[positions],
-            slots=self._place(batch.slots),
-            block_tables=self._place(batch.block_tables),
-            query_starts=self._place(batch.query_starts),
-            context_lens=self._place(batch.context_lens),
-            max_query_len=int(np.diff(batch.query_starts).max()),
-            max_context_len=int(batch.context_lens.max()),
-        )
+        return ops.PagedInputs(self._cos[positions], self._sin[positions], *DeviceBatch.of(batch, self.device))
 
     def _qkv(
         self, layer: Layer, x: torch.Tensor, inputs: ops.PagedInputs
@@ -182,7 +174,7 @@ class LlamaModel:
         return attended.view(len(query), -1)
 
     def _place(self, array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(array).to(self.device, non_blocking=True)
+        return placed(array, self.device)
 
 
 def _is_plain(config: DecoderConfig) -> bool:

@@ -1,11 +1,11 @@
 """Static, dynamic and continuous batching, told by the same few requests."""
 
 import pytest
+from support.iterations import iterate
 
 from inference.config import POLICIES, SamplingParams
 from inference.scheduling.blocks import BlockPool
 from inference.scheduling.kv_manager import KVManager
-from inference.scheduling.plan import Schedule
 from inference.scheduling.policies import DynamicPolicy, StaticPolicy, make_policy
 from inference.scheduling.request import Request, RequestState
 from inference.scheduling.scheduler import Scheduler
@@ -18,17 +18,6 @@ def request(name: str, prompt: int, answer: int, arrived: float = 0.0) -> Reques
 
 def scheduler(policy: str, size: int = 2, delay: float = 100.0, seats: int = 4, budget: int = 64) -> Scheduler:
     return Scheduler(KVManager(BlockPool(100, 4)), seats, budget, 4096, make_policy(policy, size, delay))
-
-
-def iterate(one: Scheduler, now: float = 0.0) -> Schedule:
-    plan = one.schedule(now)
-    one.commit(plan)
-    for row in plan.rows:
-        if row.samples:
-            row.request.output_ids.append(9)
-            if len(row.request.output_ids) == row.request.params.max_tokens:
-                one.remove(row.request)
-    return plan
 
 
 def tape(one: Scheduler, until: int = 40) -> list[str]:

@@ -2,6 +2,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from support.iterations import iterate
 
 from inference.config import SamplingParams
 from inference.scheduling.blocks import BlockPool
@@ -25,18 +26,6 @@ def added(to: Scheduler, *requests: Request) -> tuple[Request, ...]:
     for one in requests:
         to.add(one)
     return requests
-
-
-def iterate(one: Scheduler) -> Schedule:
-    """An iteration in which every request that samples gets a token; those with all their tokens leave."""
-    plan = one.schedule()
-    one.commit(plan)
-    for row in plan.rows:
-        if row.samples:
-            row.request.output_ids.append(9)
-            if len(row.request.output_ids) == row.request.params.max_tokens:
-                one.remove(row.request)
-    return plan
 
 
 def shape(plan: Schedule) -> list[tuple[int, int, bool]]:

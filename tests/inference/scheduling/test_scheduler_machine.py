@@ -6,6 +6,7 @@ from itertools import pairwise
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.iterations import complete
 
 from inference.config import POLICIES, SamplingParams
 from inference.scheduling.blocks import BlockPool
@@ -91,14 +92,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         plan = scheduler.schedule(self.now)
         self.check_plan(plan)
         self.check_joining(plan, was_running)
-        scheduler.commit(plan)
+        complete(scheduler, plan)
         if first:
             assert first.num_computed_tokens > before, "the one of the lowest rank always goes on"
-        for row in plan.rows:
-            if row.samples:
-                row.request.output_ids.append(9)
-                if len(row.request.output_ids) == row.request.params.max_tokens:
-                    scheduler.remove(row.request)
         if self.unfinished() and not plan.rows:
             assert scheduler.wakes_at(self.now) > self.now, "nothing ran, and it does not say until when"
 

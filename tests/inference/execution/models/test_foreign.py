@@ -81,7 +81,7 @@ def test_what_our_attention_can_not_do_is_refused(
             "quantised weights are not supported",
         ),
         ({"model_type": "gpt2", "n_head": "four"}, "transformers can't read .*config.json: .*n(um_attention)?_head"),
-        ({"model_type": "gpt2"}, "holds no weights"),
+        ({"model_type": "gpt2"}, "holds neither model.safetensors nor"),
         ([], "must hold a JSON object"),
     ],
 )
@@ -94,7 +94,7 @@ def test_a_folder_that_is_no_text_decoder_is_refused(config: Any, words: str, tm
 
 def test_pickled_weights_are_not_read(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(ModelError, match="holds only pickled weights, which are never read"):
+    with pytest.raises(ModelError, match="holds pickled weights only"):
         load(folder)
 
 
@@ -248,7 +248,14 @@ def test_a_model_that_names_no_length_must_be_given_one() -> None:
 
 @pytest.mark.parametrize(
     ("config", "generation", "expected"),
-    [(7, None, {7}), (7, [8, 9], {8, 9}), ([4, 5], None, {4, 5}), (7, 3, {3}), (None, None, set())],
+    [
+        (7, None, {7}),
+        (7, [8, 9], {7, 8, 9}),
+        ([4, 5], None, {4, 5}),
+        (7, 3, {3, 7}),
+        (7, [True, -1, 10**6, 8], {7, 8}),
+        (None, None, set()),
+    ],
 )
 def test_eos(config: Any, generation: Any, expected: set[int], folder: Path) -> None:
     edit_json(folder / "config.json", eos_token_id=config)
