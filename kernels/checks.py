@@ -75,11 +75,61 @@ def check_rotary(query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin:
         raise ValueError(f"cos and sin must be float32, not {cos.dtype} and {sin.dtype}")
 
 
+def check_rotary_write(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    slots: torch.Tensor,
+) -> None:
+    check_rotary(query, key, cos, sin)
+    check_write_kv(key, value, key_cache, value_cache, slots)
+    if query.shape[1] % key.shape[1]:
+        raise ValueError(f"{query.shape[1]} query heads can't be shared out among {key.shape[1]} KV heads")
+
+
 def check_rms_norm(x: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor | None) -> None:
     if x.dim() != 2 or weight.shape != x.shape[1:] or weight.dtype != x.dtype:
         raise ValueError(f"weight {_shape(weight)} {weight.dtype} does not fit x {_shape(x)} {x.dtype}")
     if residual is not None and (residual.shape != x.shape or residual.dtype != x.dtype):
         raise ValueError(f"residual {_shape(residual)} {residual.dtype} does not fit x {_shape(x)} {x.dtype}")
+
+
+def check_add_norm(
+    x: torch.Tensor | None, residual: torch.Tensor, weight: torch.Tensor, out_dtype: torch.dtype
+) -> None:
+    if residual.dim() != 2 or residual.dtype != torch.float32 or residual.stride(1) != 1:
+        raise ValueError(
+            f"the residual stream must be float32 [tokens, hidden] with contiguous rows, not {_shape(residual)} "
+            f"{residual.dtype}"
+        )
+    if weight.shape != residual.shape[1:] or weight.dtype != torch.float32:
+        raise ValueError(f"weight {_shape(weight)} {weight.dtype} does not fit a float32 residual {_shape(residual)}")
+    if x is not None and (x.shape != residual.shape or x.dtype != out_dtype):
+        raise ValueError(
+            f"x {_shape(x)} {x.dtype} does not fit a residual {_shape(residual)} and a norm in {out_dtype}"
+        )
+
+
+def check_sample_rows(
+    logits: torch.Tensor, temperatures: torch.Tensor, seeds: torch.Tensor, indices: torch.Tensor
+) -> None:
+    rows = len(logits)
+    if logits.dim() != 2 or logits.dtype != torch.float32 or not logits.shape[1]:
+        raise ValueError(f"logits must be float32 [rows, vocab], not {_shape(logits)} {logits.dtype}")
+    if not temperatures.shape == seeds.shape == indices.shape == (rows,):
+        raise ValueError(
+            f"temperatures {_shape(temperatures)}, seeds {_shape(seeds)} and indices {_shape(indices)} do not fit "
+            f"{rows} rows of logits"
+        )
+    if temperatures.dtype != torch.float32 or not seeds.dtype == indices.dtype == torch.int64:
+        raise ValueError(
+            f"temperatures must be float32, seeds and indices int64, not {temperatures.dtype}, {seeds.dtype} and "
+            f"{indices.dtype}"
+        )
 
 
 def check_silu_mul(gate_up: torch.Tensor) -> None:

@@ -20,6 +20,8 @@ from typing import Any, overload
 import torch
 
 from kernels import checks, reference
+from kernels.reference import NUMERICAL_ERROR as NUMERICAL_ERROR
+from kernels.reference import UNDECIDED as UNDECIDED
 from kernels.stack import FourBits as FourBits
 from kernels.stack import LayerWeights as LayerWeights
 from kernels.stack import PagedInputs as PagedInputs
@@ -62,7 +64,10 @@ def new_kv_cache(
 def write_kv(
     key: torch.Tensor, value: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, slots: torch.Tensor
 ) -> None:
-    """Write key and value [T, kv_heads, D] into the slots (int64 [T], block * block_size + offset) of the cache."""
+    """Write key and value [T, kv_heads, D] into the slots (int64 [T], block * block_size + offset) of the cache.
+
+    A token with a negative slot is padding and is not written. (The CPU's C++, where nothing is padded, refuses it.)
+    """
     checks.check_write_kv(key, value, key_cache, value_cache, slots)
     backend(key.device.type).write_kv(key, value, key_cache, value_cache, slots)
 
@@ -83,7 +88,9 @@ def paged_attention(
     query [T, H, D]; sequence r owns the rows query_starts[r]:query_starts[r + 1] (int32 [R + 1]), its query i stands at
     position context_lens[r] - query_len + i (int32 [R]), its position p is in block block_tables[r, p // block_size]
     (int32 [R, M]). Query head h reads KV head h // (H / kv_heads). max_query_len and max_context_len bound the lengths,
-    so that a GPU launch need not wait for them. Slots past context_lens may hold NaN.
+    so that a GPU launch need not wait for them: it follows from shapes and these two alone, and can be captured in a
+    graph. Slots past context_lens may hold NaN. On a GPU a sequence of one token whose context is empty is padding: it
+    gets zeros (the CPU, which needs no padding, refuses it).
     """
     checks.check_paged_attention(query, key_cache, value_cache, block_tables, query_starts, context_lens)
     return backend(query.device.type).paged_attention(
@@ -95,6 +102,24 @@ def rotary(query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch
     """Rotate query [T, H, D] and key [T, KH, D] in place; cos, sin float32 [T, D / 2]. Rotate-half, as in Llama."""
     checks.check_rotary(query, key, cos, sin)
     backend(query.device.type).rotary(query, key, cos, sin)
+
+
+def rotary_write_kv(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    slots: torch.Tensor,
+) -> None:
+    """`rotary` of query, in place, and of key, and `write_kv` of the rotated key and of value, in one.
+
+    What key holds afterwards is open: read it from the cache.
+    """
+    checks.check_rotary_write(query, key, value, cos, sin, key_cache, value_cache, slots)
+    backend(query.device.type).rotary_write_kv(query, key, value, cos, sin, key_cache, value_cache, slots)
 
 
 @overload
@@ -115,10 +140,35 @@ def rms_norm(
     return backend(x.device.type).rms_norm(x, weight, eps, residual)
 
 
+def add_norm(
+    x: torch.Tensor | None, residual: torch.Tensor, weight: torch.Tensor, eps: float, out_dtype: torch.dtype
+) -> torch.Tensor:
+    """Add x [T, N] to the residual stream, float32 [T, N], in place; give the RMS norm of the sum, [T, N] in out_dtype.
+
+    x is in out_dtype, weight [N] in float32. All in float32 until the last rounding. Without x the norm alone.
+    """
+    checks.check_add_norm(x, residual, weight, out_dtype)
+    return backend(residual.device.type).add_norm(x, residual, weight, eps, out_dtype)
+
+
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     """SiLU(gate) * up for gate_up [T, 2N] = gate | up: [T, N]."""
     checks.check_silu_mul(gate_up)
     return backend(gate_up.device.type).silu_mul(gate_up)
+
+
+def sample_rows(
+    logits: torch.Tensor, temperatures: torch.Tensor, seeds: torch.Tensor, indices: torch.Tensor
+) -> torch.Tensor:
+    """The id that each row of logits, float32 [S, vocab], gives, int64 [S] on the device, or a code below 0.
+
+    temperatures: float32 [S], 0 for the largest logit (the lowest id among equals), else a draw keyed by seeds and
+    indices, int64 [S]; see reference.sample_rows. A row does not depend on the others.
+    NUMERICAL_ERROR: the row holds NaN or +inf, or -inf alone.  UNDECIDED: the best two of a draw are closer than
+    1 part in 8,192, and other roundings might choose the other one: decide where all such choices are made alike.
+    """
+    checks.check_sample_rows(logits, temperatures, seeds, indices)
+    return backend(logits.device.type).sample_rows(logits, temperatures, seeds, indices)
 
 
 def pack_linear(weight: torch.Tensor) -> Any:
@@ -145,7 +195,7 @@ def linear(x: torch.Tensor, packed: Any, out_dtype: torch.dtype | None = None) -
 
 def sums_are_kept(packed: Any) -> bool:
     """Whether `linear` with this weight gives float32 sums that were never rounded."""
-    return packed.dtype == torch.float32 if isinstance(packed, torch.Tensor) else packed.is_ours
+    return packed.dtype == torch.float32 if isinstance(packed, torch.Tensor) else packed.keeps_sums
 
 
 def can_stack(shape: StackShape, dtype: torch.dtype, device: torch.device) -> bool:

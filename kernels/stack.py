@@ -38,7 +38,8 @@ class FourBits(NamedTuple):
 class LayerWeights(NamedTuple):
     """attention_norm, mlp_norm [hidden], float32.  qkv [(H + 2 KH) D, hidden]: query, key and value heads.
     out [hidden, H D].  gate_up [2 * intermediate, hidden]: gate, then up.  down [hidden, intermediate].
-    four_bits: the four matrices, in this order, as the file has them; None for one that it has not in four bits."""
+    biases, four_bits: of the four matrices, in this order; None where one has none, or not in four bits.
+    query_norm, key_norm [D]: of each head on its own, before it is rotated; None: they are not normed."""
 
     attention_norm: torch.Tensor
     qkv: torch.Tensor
@@ -47,6 +48,9 @@ class LayerWeights(NamedTuple):
     gate_up: torch.Tensor
     down: torch.Tensor
     four_bits: tuple[FourBits | None, ...] = (None, None, None, None)
+    biases: tuple[torch.Tensor | None, ...] = (None, None, None, None)
+    query_norm: torch.Tensor | None = None
+    key_norm: torch.Tensor | None = None
 
 
 class PagedInputs(NamedTuple):

@@ -15,14 +15,16 @@ from kernels.cpu import native, packing
 from kernels.stack import FourBits, LayerWeights, PagedInputs, StackShape
 
 MATRICES = ("qkv", "out", "gate_up", "down")
-FOUR_BITS = tuple(f"{name}_q4" for name in MATRICES)
+NORMS = ("attention_norm", "mlp_norm", "query_norm", "key_norm")
 
 
 class LayerArgs(ctypes.Structure):
     """The struct of the same name in decoder.cpp."""
 
     _fields_ = [
-        (name, c_void_p) for name in ("attention_norm", "mlp_norm", *MATRICES, *FOUR_BITS, "key_cache", "value_cache")
+        *((name, c_void_p) for name in NORMS),
+        *((name, native.Matrix) for name in MATRICES),
+        *((name, c_void_p) for name in ("key_cache", "value_cache")),
     ]
 
 
@@ -42,7 +44,8 @@ def can_pack(shape: StackShape, dtype: torch.dtype) -> bool:
     query, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     sizes = ((query + 2 * kv, shape.hidden), (shape.hidden, query), (2 * shape.intermediate, shape.hidden))
     down = (shape.hidden, shape.intermediate)
-    return native.has_gemm and dtype == torch.bfloat16 and all(packing.fits(*size) for size in (*sizes, down))
+    has_product = native.multiplies_bfloat16 if dtype == torch.bfloat16 else dtype == torch.float32
+    return native.available and has_product and all(packing.fits(*size) for size in (*sizes, down))
 
 
 class PackedStack:
@@ -50,32 +53,34 @@ class PackedStack:
 
     def __init__(self, shape: StackShape, layers: Iterable[LayerWeights]) -> None:
         self._shape = shape
-        self._kept: list[torch.Tensor] = []
+        self._kept: list[torch.Tensor | packing.PackedMatrix] = []
+        self._dtype = torch.float32
         packed = [self._pack(layer) for layer in layers]
         self._layers = (LayerArgs * len(packed))(*packed)
 
     def _pack(self, layer: LayerWeights) -> LayerArgs:
-        four_bits = {
-            name: self._keep(packing.pack_four_bits(_interleaved(weight) if name == "gate_up_q4" else weight))
-            for name, weight in zip(FOUR_BITS, layer.four_bits, strict=True)
-            if weight is not None
-        }
-        return LayerArgs(
-            attention_norm=self._keep(layer.attention_norm.float().contiguous()),
-            mlp_norm=self._keep(layer.mlp_norm.float().contiguous()),
-            qkv=self._keep(packing.pack_blocks(layer.qkv)),
-            out=self._keep(packing.pack_blocks(layer.out)),
-            gate_up=self._keep(packing.pack_blocks(packing.interleave_halves(layer.gate_up))),
-            down=self._keep(packing.pack_blocks(layer.down)),
-            **four_bits,
-        )
+        self._dtype = layer.qkv.dtype
+        matrices = {}
+        for name, bias, four_bits in zip(MATRICES, layer.biases, layer.four_bits, strict=True):
+            weight = getattr(layer, name)
+            if name == "gate_up":
+                weight = packing.interleave_halves(weight)
+                bias = None if bias is None else packing.interleave_halves(bias)
+                four_bits = four_bits and FourBits(*map(packing.interleave_halves, four_bits))
+            matrix = packing.PackedMatrix(weight, bias, four_bits)
+            self._kept.append(matrix)
+            matrices[name] = matrix.args
+        return LayerArgs(**{name: self._keep(getattr(layer, name)) for name in NORMS}, **matrices)
 
     def __len__(self) -> int:
         return len(self._layers)
 
-    def _keep(self, tensor: torch.Tensor) -> int:
-        self._kept.append(tensor)
-        return tensor.data_ptr()
+    def _keep(self, norm: torch.Tensor | None) -> int | None:
+        if norm is None:
+            return None
+        norm = norm.float().contiguous()
+        self._kept.append(norm)
+        return norm.data_ptr()
 
     def run(
         self, residual: torch.Tensor, caches: Sequence[tuple[torch.Tensor, torch.Tensor]], inputs: PagedInputs
@@ -84,7 +89,7 @@ class PackedStack:
         shape, tokens = self._shape, len(residual)
         query, width = shape.heads * shape.head_dim, (shape.heads + 2 * shape.kv_heads) * shape.head_dim
         scratch = [
-            torch.empty(tokens, columns, dtype=torch.bfloat16)
+            torch.empty(tokens, columns, dtype=self._dtype)
             for columns in (max(shape.hidden, query), width, shape.intermediate)
         ]
         for args, (key_cache, value_cache) in zip(self._layers, caches, strict=True):
@@ -99,7 +104,3 @@ class PackedStack:
             shape.hidden, shape.intermediate, len(self._layers), shape.eps,
         )  # fmt: skip
         native.check(native.decoder_layers(args), caches[0][0].shape[0])
-
-
-def _interleaved(gate_up: FourBits) -> FourBits:
-    return FourBits(*(packing.interleave_halves(part) for part in gate_up))

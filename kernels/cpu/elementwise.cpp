@@ -1,4 +1,4 @@
-// The small operations between the matrix products: KV write, rotary, RMS norm, SiLU-mul.
+// The small operations between the matrix products: KV write, rotary, RMS norm, the step to a residual, SiLU-mul.
 // Rows may be strided (slices of a fused projection); the elements of a row are contiguous.
 
 #include <cmath>
@@ -49,6 +49,24 @@ void norm_row(const T* x, const T* residual, const T* weight, T* y, T* total, in
     in_vectors(width, [&](int64_t i, int lanes) {
         vf scaled = rounded<T>(load_lanes(source + i, lanes) * scale);
         store_lanes(y + i, scaled * load_lanes(weight + i, lanes), lanes);
+    });
+}
+
+// The same sums as norm_row<float> of a residual to which x was added; only what is stored is rounded.
+template <class T>
+void add_norm_row(const T* x, float* residual, const float* weight, T* y, int64_t width, float eps) {
+    vf squares = {};
+    in_vectors(width, [&](int64_t i, int lanes) {
+        vf v = load_lanes(residual + i, lanes);
+        if (x) {
+            v = v + load_lanes(x + i, lanes);
+            store_lanes(residual + i, v, lanes);
+        }
+        squares += v * v;
+    });
+    const float scale = 1.0f / std::sqrt(sum(squares) / float(width) + eps);
+    in_vectors(width, [&](int64_t i, int lanes) {
+        store_lanes(y + i, load_lanes(residual + i, lanes) * scale * load_lanes(weight + i, lanes), lanes);
     });
 }
 
@@ -112,6 +130,22 @@ extern "C" void batchscope_rms_norm(const void* x, const void* residual, const v
                                     int dtype, int threads) {
     auto norm = dtype == BFLOAT16 ? norm_rows<bf16> : norm_rows<float>;
     norm(x, residual, weight, y, total, tokens, width, x_stride, residual_stride, eps, threads);
+}
+
+template <class T>
+static void add_norm_rows(const void* x, float* residual, const float* weight, void* y, int64_t tokens, int64_t width,
+                          int64_t x_stride, int64_t residual_stride, float eps, int threads) {
+    over_rows(tokens, tokens * width, threads, [&](int64_t t) {
+        add_norm_row(x ? (const T*)x + t * x_stride : nullptr, residual + t * residual_stride, weight, (T*)y + t * width,
+                     width, eps);
+    });
+}
+
+extern "C" void batchscope_add_norm(const void* x, float* residual, const float* weight, void* y, int64_t tokens,
+                                    int64_t width, int64_t x_stride, int64_t residual_stride, float eps, int dtype,
+                                    int threads) {
+    auto add_norm = dtype == BFLOAT16 ? add_norm_rows<bf16> : add_norm_rows<float>;
+    add_norm(x, residual, weight, y, tokens, width, x_stride, residual_stride, eps, threads);
 }
 
 template <class T>

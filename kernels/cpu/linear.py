@@ -1,44 +1,60 @@
-"""Linear layers on the CPU: bfloat16 weights packed once, for our own kernel where the CPU multiplies bfloat16, else
-for oneDNN; others plain.
+"""Linear layers on the CPU: weights packed once for our own kernel, or for oneDNN where they don't fit it.
 
 Knows: which product is fast for few rows. Must not know: models or caches.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
-from kernels.cpu import native, packing
+from kernels.cpu import native
+from kernels.cpu.packing import PackedMatrix, fits, multiplies_bfloat16
 
 
-@dataclass(frozen=True, slots=True)
-class PackedLinear:
-    """A bfloat16 weight [out_features, in_features]; is_ours: in blocks for our kernel, else in oneDNN's own layout."""
+class OurLinear:
+    """A weight [out_features, in_features] in blocks."""
 
-    data: torch.Tensor
-    out_features: int
-    in_features: int
-    is_ours: bool
+    keeps_sums = True
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        self._matrix = PackedMatrix(weight)
 
     def __call__(self, x: torch.Tensor, out_dtype: torch.dtype) -> torch.Tensor:
-        """x [T, in] times the weight: [T, out]. One row takes a slow path of oneDNN's, so it gets a twin there."""
-        if x.dim() != 2 or x.shape[1] != self.in_features:
-            raise ValueError(f"x {list(x.shape)} does not fit a weight [{self.out_features}, {self.in_features}]")
-        if self.is_ours:
-            return native.linear(x, self.data, self.out_features, out_dtype)
+        """x [T, in] times the weight: [T, out]."""
+        matrix = self._matrix
+        _check(x, matrix.out_features, matrix.in_features)
+        if x.dtype != matrix.dtype:
+            raise ValueError(f"a weight packed for {matrix.dtype} takes no {x.dtype}")
+        return native.linear(x, matrix.args, matrix.out_features, out_dtype)
+
+
+class OneDnnLinear:
+    """A bfloat16 weight [out_features, in_features] in oneDNN's own layout."""
+
+    keeps_sums = False
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        self._shape = weight.shape
+        self._data = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
+
+    def __call__(self, x: torch.Tensor, out_dtype: torch.dtype) -> torch.Tensor:
+        """x [T, in] times the weight: [T, out]. One row takes a slow path of oneDNN's, so it gets a twin."""
+        _check(x, *self._shape)
         rows = x if x.shape[0] != 1 else x.expand(2, -1).contiguous()
-        return torch.ops.mkldnn._linear_pointwise(rows, self.data, None, "none", [], "")[: x.shape[0]].to(out_dtype)
+        return torch.ops.mkldnn._linear_pointwise(rows, self._data, None, "none", [], "")[: x.shape[0]].to(out_dtype)
 
 
-def pack(weight: torch.Tensor) -> PackedLinear | torch.Tensor:
-    """Pack weight [out, in]. Only bfloat16 has a packed form that pays; others are given back as they are."""
-    if weight.dtype != torch.bfloat16:
-        return weight
-    outputs, inputs = weight.shape
-    if native.has_gemm and packing.fits(outputs, inputs):
-        return PackedLinear(packing.pack_blocks(weight), outputs, inputs, True)
-    if not torch.backends.mkldnn.is_available():
-        return weight
-    return PackedLinear(torch.ops.mkldnn._reorder_linear_weight(weight.contiguous()), outputs, inputs, False)
+def pack(weight: torch.Tensor) -> OurLinear | OneDnnLinear | torch.Tensor:
+    """Pack weight [out, in]; one that no packed form serves is given back as it is."""
+    is_half = weight.dtype == torch.bfloat16
+    ours = (
+        native.available and fits(*weight.shape) and (multiplies_bfloat16 if is_half else weight.dtype == torch.float32)
+    )
+    if ours:
+        return OurLinear(weight)
+    return OneDnnLinear(weight) if is_half and torch.backends.mkldnn.is_available() else weight
+
+
+def _check(x: torch.Tensor, outputs: int, inputs: int) -> None:
+    if x.dim() != 2 or x.shape[1] != inputs:
+        raise ValueError(f"x {list(x.shape)} does not fit a weight [{outputs}, {inputs}]")

@@ -14,12 +14,22 @@ import torch
 
 from kernels.checks import check_cache_layout, check_rotary_layout, with_contiguous_rows
 from kernels.cpu.build import load_library
+from kernels.reference import sample_rows as sample_rows
 
 DTYPE_CODES = {torch.float32: 0, torch.bfloat16: 1}
 WRONG = {
     1: "query starts, context lengths and block tables do not fit together",
     2: "a block or slot is not in the cache, which has {} blocks",
 }
+
+
+class Matrix(ctypes.Structure):
+    """The struct of the same name in decoder.cpp. Its pointers' owner must live as long as it is used."""
+
+    _fields_ = [
+        *((name, c_void_p) for name in ("weight", "four_bits", "bias")),
+        ("weight_dtype", c_int64),
+    ]
 
 
 class AttentionArgs(ctypes.Structure):
@@ -37,7 +47,8 @@ class AttentionArgs(ctypes.Structure):
 
 _library: Any = load_library()  # a ctypes.CDLL or None
 available = _library is not None
-has_gemm = available and bool(_library.batchscope_has_gemm())  # whether the CPU multiplies bfloat16
+multiplies_bfloat16 = available and bool(_library.batchscope_multiplies_bfloat16())
+BLOCK = _library.batchscope_block() if available else 32  # outputs of a block of a packed weight
 
 
 def _declare(name: str, *types: type) -> None:
@@ -50,10 +61,10 @@ if _library is not None:
     _declare("batchscope_write_kv", *[c_void_p] * 5, *[c_int64] * 7, *[c_int] * 3)
     _declare("batchscope_rotary", *[c_void_p] * 4, *[c_int64] * 6, *[c_int] * 2)
     _declare("batchscope_rms_norm", *[c_void_p] * 5, *[c_int64] * 4, c_float, *[c_int] * 2)
+    _declare("batchscope_add_norm", *[c_void_p] * 4, *[c_int64] * 4, c_float, *[c_int] * 2)
     _declare("batchscope_silu_mul", *[c_void_p] * 2, *[c_int64] * 3, *[c_int] * 2)
-    if has_gemm:
-        _declare("batchscope_linear", *[c_void_p] * 3, *[c_int64] * 4, *[c_int] * 2)
-        _declare("batchscope_decoder_layers", c_void_p)
+    _declare("batchscope_linear", *[c_void_p] * 3, *[c_int64] * 4, *[c_int] * 3)
+    _declare("batchscope_decoder_layers", c_void_p)
 
 
 def write_kv(
@@ -119,15 +130,13 @@ def decoder_layers(args: ctypes.Structure) -> int:
     return _library.batchscope_decoder_layers(ctypes.addressof(args))
 
 
-def linear(x: torch.Tensor, packed: torch.Tensor, outputs: int, out_dtype: torch.dtype) -> torch.Tensor:
-    """x [T, in] in bfloat16 times a weight in blocks (packing.py): [T, outputs]; float32 is what was summed up in."""
+def linear(x: torch.Tensor, weight: Matrix, outputs: int, out_dtype: torch.dtype) -> torch.Tensor:
+    """x [T, in] times a packed weight: [T, outputs] in float32, in which it was summed up, or in x's dtype."""
     x = with_contiguous_rows(x)
     y = torch.empty((x.shape[0], outputs), dtype=out_dtype)
-    if _code(x) != DTYPE_CODES[torch.bfloat16]:
-        raise ValueError(f"a packed weight takes bfloat16, not {x.dtype}")
     _library.batchscope_linear(
-        x.data_ptr(), packed.data_ptr(), y.data_ptr(), x.shape[0], x.shape[1], outputs, x.stride(0),
-        _code(y), torch.get_num_threads(),
+        x.data_ptr(), ctypes.addressof(weight), y.data_ptr(), x.shape[0], x.shape[1], outputs, x.stride(0),
+        _code(x), _code(y), torch.get_num_threads(),
     )  # fmt: skip
     return y
 
@@ -145,6 +154,20 @@ def rotary(query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch
         query.data_ptr(), key.data_ptr(), cos.data_ptr(), sin.data_ptr(), query.shape[0], query.shape[1], key.shape[1],
         cos.shape[1], query.stride(0), key.stride(0), _code(query), torch.get_num_threads(),
     )  # fmt: skip
+
+
+def rotary_write_kv(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    slots: torch.Tensor,
+) -> None:
+    rotary(query, key, cos, sin)
+    write_kv(key, value, key_cache, value_cache, slots)
 
 
 def rms_norm(
@@ -166,6 +189,18 @@ def rms_norm(
         tokens, width, x.stride(0), residual.stride(0), eps, _code(x), threads,
     )  # fmt: skip
     return y, total
+
+
+def add_norm(
+    x: torch.Tensor | None, residual: torch.Tensor, weight: torch.Tensor, eps: float, out_dtype: torch.dtype
+) -> torch.Tensor:
+    x = None if x is None else with_contiguous_rows(x)
+    weight, y = weight.contiguous(), torch.empty(residual.shape, dtype=out_dtype)
+    _library.batchscope_add_norm(
+        None if x is None else x.data_ptr(), residual.data_ptr(), weight.data_ptr(), y.data_ptr(), *residual.shape,
+        0 if x is None else x.stride(0), residual.stride(0), eps, _code(y), torch.get_num_threads(),
+    )  # fmt: skip
+    return y
 
 
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels.reference import gather_kv, rms_norm, rotary, silu_mul, write_kv
+from kernels.reference import (
+    add_norm,
+    gather_kv,
+    rms_norm,
+    rotary,
+    rotary_write_kv,
+    sample_rows,
+    silu_mul,
+    write_kv,
+)
 
 numba_attention: Any = None
 try:
@@ -19,7 +28,16 @@ try:
 except ImportError:
     logging.getLogger(__name__).warning("neither a C++ compiler nor numba: decode attention gathers, which is slow")
 
-__all__ = ["paged_attention", "rms_norm", "rotary", "silu_mul", "write_kv"]
+__all__ = [
+    "add_norm",
+    "paged_attention",
+    "rms_norm",
+    "rotary",
+    "rotary_write_kv",
+    "sample_rows",
+    "silu_mul",
+    "write_kv",
+]
 
 
 def paged_attention(

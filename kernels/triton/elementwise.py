@@ -1,4 +1,4 @@
-"""The small operations in Triton: rotary, RMS norm with residual, SiLU-mul. Each is one pass over its tensors.
+"""The small operations in Triton: rotary, norms, the step to a residual, SiLU-mul. Each is one pass over its tensors.
 
 Knows: rows and their strides. Must not know: caches, models.
 Sums and products are in float32; where transformers rounds to the dtype in between, so do these.
@@ -10,7 +10,14 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.checks import check_rms_norm, check_rotary, check_rotary_layout, check_silu_mul, with_contiguous_rows
+from kernels.checks import (
+    check_add_norm,
+    check_rms_norm,
+    check_rotary,
+    check_rotary_layout,
+    check_silu_mul,
+    with_contiguous_rows,
+)
 from kernels.triton.launch import launch
 
 
@@ -80,6 +87,33 @@ def rms_norm_kernel(
 
 
 @triton.jit
+def add_norm_kernel(
+    x_ptr,  # [T, N], rows x_stride apart; read only with HAS_X
+    residual_ptr,  # float32 [T, N], rows residual_stride apart; changed in place with HAS_X
+    weight_ptr,  # float32 [N]
+    y_ptr,  # [T, N]
+    x_stride,
+    residual_stride,
+    eps,
+    WIDTH: tl.constexpr,
+    HAS_X: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    token = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    mask = column < WIDTH
+    row_ptr = residual_ptr + token * residual_stride + column
+    total = tl.load(row_ptr, mask=mask, other=0.0)
+    if HAS_X:
+        total += tl.load(x_ptr + token * x_stride + column, mask=mask, other=0.0).to(tl.float32)
+        tl.store(row_ptr, total, mask=mask)
+    scale = 1.0 / tl.sqrt_rn(tl.sum(total * total, 0) / WIDTH + eps)
+    weight = tl.load(weight_ptr + column, mask=mask, other=0.0)
+    y = total * scale * weight
+    tl.store(y_ptr + token * WIDTH + column, y.to(y_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
 def silu_mul_kernel(
     gate_up_ptr,  # [T, 2N] = gate | up, rows stride apart
     y_ptr,  # [T, N]
@@ -128,9 +162,32 @@ def rms_norm(
         launch(
             rms_norm_kernel, (tokens,),
             x, other, weight, y, total, x.stride(0), other.stride(0), eps, WIDTH=width,
-            HAS_RESIDUAL=residual is not None, BLOCK=block, num_warps=min(16, max(1, block // 512)),
+            HAS_RESIDUAL=residual is not None, BLOCK=block, num_warps=warps_of(block),
         )  # fmt: skip
     return y if residual is None else (y, total)
+
+
+def warps_of(block: int) -> int:
+    """Warps that share a row of a norm: 16 numbers a thread, as long as that makes no more than 16 warps."""
+    return min(16, max(1, block // 512))
+
+
+def add_norm(
+    x: torch.Tensor | None, residual: torch.Tensor, weight: torch.Tensor, eps: float, out_dtype: torch.dtype
+) -> torch.Tensor:
+    """As ops.add_norm says."""
+    check_add_norm(x, residual, weight, out_dtype)
+    other = residual if x is None else with_contiguous_rows(x)
+    y = torch.empty(residual.shape, dtype=out_dtype, device=residual.device)
+    tokens, width = residual.shape
+    if tokens:
+        block = triton.next_power_of_2(width)
+        launch(
+            add_norm_kernel, (tokens,),
+            other, residual, weight.contiguous(), y, other.stride(0), residual.stride(0), eps,
+            WIDTH=width, HAS_X=x is not None, BLOCK=block, num_warps=warps_of(block),
+        )  # fmt: skip
+    return y
 
 
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:

@@ -13,6 +13,7 @@ import pytest
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import torch
+from support import gpu
 
 from kernels import reference
 
@@ -108,6 +109,10 @@ def load_backend(name: str):
     backend = importlib.import_module(BACKENDS[name])
     if name == "cpp" and not backend.available:
         pytest.skip("no C++ compiler here")
+    if name == "triton" and gpu.IS_COMPILED:
+        if not gpu.IS_HERE:
+            pytest.skip("compiled kernels need a CUDA device")
+        return gpu.OnDevice(backend)
     return backend
 
 

@@ -56,12 +56,13 @@ def test_other_types_keep_nothing_twice(tmp_path: Path) -> None:
     assert WeightFolder(folder, torch.float32, torch.device("cpu")).take_four_bits("x", 1, 32) is None
 
 
-@pytest.mark.skipif(not native.has_gemm, reason="this CPU does not multiply bfloat16, or has no compiler")
-def test_a_model_computes_the_same_to_the_last_bit_with_and_without_them(folder: Path) -> None:
+@pytest.mark.skipif(not native.available, reason="there is no C++ compiler")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_model_computes_the_same_to_the_last_bit_with_and_without_them(folder: Path, dtype: torch.dtype) -> None:
     sequences = [np.random.default_rng(i).integers(0, 199, 5 + i).tolist() for i in range(4)]
 
     def logits() -> list[torch.Tensor]:
-        model = load_llama(folder, torch.bfloat16)
+        model = load_llama(folder, dtype)
         paged = PagedSequences(sequences, 16, num_blocks=16)
         runner = ModelRunner(model, model.new_cache(16, 16))
         return [runner.execute(paged.batch([(i, 1) for i in range(4)])) for _ in range(5)]

@@ -12,7 +12,7 @@ from inference.execution.models.head import BEST, Head
 def _sums(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways, on a CPU that knows both."""
     if request.param == "rounded":
-        monkeypatch.setattr("kernels.cpu.native.has_gemm", False)
+        monkeypatch.setattr("kernels.cpu.linear.multiplies_bfloat16", False)
 
 
 pytestmark = pytest.mark.usefixtures("_sums")
