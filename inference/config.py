@@ -30,12 +30,18 @@ class EngineConfig:
 
     model: "smollm2" (the default model, fetched by `manage.py fetchmodel`), a folder with config.json and safetensors,
         a hub id ("org/name"), a .gguf file, or "scripted:FILE.json".
-    device: "auto" (cuda where there is one), "cpu", "cuda".  dtype: "auto", "float32", "bfloat16".
+    device: "auto" (cuda where there is one), "cpu", "cuda".
+    dtype: "auto", "float32", "bfloat16", "float16" (on a GPU only); what each does to the numbers: docs/precision.md.
+    cuda_graphs: on a GPU, run decodes as recorded graphs.
     block_size: positions a KV block holds.  kv_blocks: blocks in the pool; None lets kv_memory decide.
-    kv_memory: bytes for the pool where kv_blocks is None.
+    kv_memory: bytes for the pool where kv_blocks is None; None: 1 GiB on a CPU, on a GPU 90 % of what is free there.
     max_num_seqs: seats, i.e. requests in one iteration.  max_num_batched_tokens: the token budget of one iteration.
     prefill_chunk: tokens of one prompt computed in one iteration at most; None: half of the budget, so that a short
         prompt can pass a long one.
+    inter_token_ms: the gap between two tokens that those who decode are to notice at most while prompts are computed
+        beside them; chunks are cut to what fits it. None: chunks as long as prefill_chunk and the budget let them be.
+    draft_tokens: tokens of one request that are guessed from what it has had and verified in one iteration; 0: none.
+    draft_rows: tokens of an iteration with guesses in it, at most; with as many requests that decode there are none.
     max_model_len: prompt + answer at most; None takes the model's own limit.
     policy: "continuous", "dynamic", "static"; the last two run batches of `batch_size` requests (None: one a seat) to
         their end, and the dynamic one lets a batch fill for `batch_delay` seconds.
@@ -48,12 +54,16 @@ class EngineConfig:
     model: str = "smollm2"
     device: str = "auto"
     dtype: str = "auto"
+    cuda_graphs: bool = True
     block_size: int = 16
     kv_blocks: int | None = None
-    kv_memory: int = 1 << 30
+    kv_memory: int | None = None
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
     prefill_chunk: int | None = None
+    inter_token_ms: float | None = 100.0
+    draft_tokens: int = 0
+    draft_rows: int = 8
     max_model_len: int | None = None
     policy: str = "continuous"
     batch_size: int | None = None
@@ -80,14 +90,18 @@ class EngineConfig:
 _A_DAY = 86400.0
 _CHECKS: dict[str, Check] = {
     "device": choice("auto", "cpu", "cuda"),
-    "dtype": choice("auto", "float32", "bfloat16"),
+    "dtype": choice("auto", "float32", "bfloat16", "float16"),
+    "cuda_graphs": flag,
     "policy": choice(*POLICIES),
     "block_size": integer(1, 256),
     "max_num_seqs": integer(1, 65536),
     "max_num_batched_tokens": integer(1, 1 << 20),
-    "kv_memory": integer(1 << 10, 1 << 50),
+    "kv_memory": optional(integer(1 << 10, 1 << 50)),
     "kv_blocks": optional(integer(1, 1 << 30)),
+    "inter_token_ms": optional(number(1.0, 600_000.0)),
     "prefill_chunk": optional(integer(1, 1 << 20)),
+    "draft_tokens": integer(0, 16),
+    "draft_rows": integer(1, 1024),
     "max_model_len": optional(integer(2, 1 << 30)),
     "batch_size": optional(integer(1, 65536)),
     "batch_delay": number(0.0, 3600.0),

@@ -8,7 +8,9 @@ from __future__ import annotations
 from inference.config import POLICIES, EngineConfig, ParameterError
 from inference.scheduling.blocks import BlockPool
 from inference.scheduling.deadlines import Deadlines
+from inference.scheduling.drafts import Drafting
 from inference.scheduling.kv_manager import KVManager
+from inference.scheduling.pace import Pace
 from inference.scheduling.policies import BatchingPolicy, make_policy
 from inference.scheduling.scheduler import Scheduler
 from inference.scheduling.waiting_queue import WaitingQueue
@@ -26,6 +28,8 @@ def new_scheduler(config: EngineConfig, pool: BlockPool, max_model_len: int) -> 
         config.prefill_chunk,
         WaitingQueue(config.priority_ageing * 1000, config.max_running_per_user),
         Deadlines(*(None if limit is None else limit * 1000 for limit in limits)),
+        Pace(config.inter_token_ms),
+        Drafting(config.draft_tokens, config.draft_rows),
     )
 
 

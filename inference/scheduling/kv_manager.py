@@ -82,6 +82,24 @@ class KVManager:
         if not self.grow(request, count):
             raise PoolError(f"request {request.request_id} was admitted, and its blocks are not there")
 
+    def room_to_draft(self, request: Request, promised: int) -> int:
+        """How many tokens after its newest one can be drafted, which has a block already.
+
+        promised: to all who run, this one included. It may take what it was promised, if there is enough for all.
+        """
+        held = len(request.block_table)
+        own = max(0, self.will_need(request) - held)
+        spare = self.pool.available_count - promised + own
+        positions = (held + max(0, min(own, spare))) * self.pool.block_size
+        return min(positions, request.max_total_tokens) - request.num_tokens
+
+    def trim(self, request: Request) -> None:
+        """Give back the blocks behind its last computed position. A new list, as for `release`."""
+        held = self.pool.blocks_for(request.num_computed_tokens)
+        if held < len(request.block_table):
+            self.pool.free(request.block_table[held:])
+            request.block_table = request.block_table[:held]
+
     def computed(self, request: Request, start: int) -> None:
         """Its positions from `start` on were computed. The blocks that they filled can be found from now on."""
         if request.prefix is None:

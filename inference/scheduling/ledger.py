@@ -22,6 +22,8 @@ class Row:
     tokens: int  # computed in this iteration
     context: int  # positions attended to, those of this iteration included
     blocks: int  # KV blocks held after it
+    drafted: int = 0  # of `tokens`: guesses at the answer's next tokens
+    accepted: int = 0  # of `drafted`: those that were right, so that the answer grew by one more than these
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from enum import StrEnum
 from inference.config import RequestRefused as RequestRefused
 from inference.config import SamplingParams
 from inference.scheduling.prefix import PrefixChain
+from inference.scheduling.prompt_lookup import PromptLookup
 
 
 class RequestState(StrEnum):
@@ -67,6 +68,7 @@ class Request:
     ticket: int = 0  # its place in the order of arrival
     standing: int = 0  # the class that it was admitted with
     prefix: PrefixChain | None = None  # keys of its full blocks; None: they are not cached
+    lookup: PromptLookup | None = None  # guesses at its next tokens; None: there were none so far
 
     @property
     def rank(self) -> tuple[int, int]:

@@ -5,7 +5,7 @@ handed in).
 
 Who waits, and who of them is next, is the queue's affair (waiting_queue.py); how many may join, the policy's.
 Running requests go on in every iteration, each with one token at least; long prompts are computed in chunks beside the
-decodes (Sarathi, OSDI 2024), so none waits for a prefill to end.
+decodes (Sarathi, OSDI 2024), so none waits for a prefill to end; the pace (pace.py) says how long a chunk may take.
 
 When blocks run out, the running request of the highest rank is preempted: of those with the lowest standing (the
 class that it was admitted with) the one that arrived last. It loses its blocks and waits at the head of the queue to be
@@ -20,9 +20,12 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 
+from inference.scheduling.cost_model import Load
 from inference.scheduling.deadlines import Deadlines
+from inference.scheduling.drafts import Drafting
 from inference.scheduling.kv_manager import KVManager
 from inference.scheduling.ledger import Waiting
+from inference.scheduling.pace import Pace, PrefillRoom
 from inference.scheduling.plan import Schedule, ScheduledRow
 from inference.scheduling.policies import BatchingPolicy, ContinuousPolicy, Room, Situation
 from inference.scheduling.reasons import WaitingReasons
@@ -50,6 +53,8 @@ class Scheduler:
         prefill_chunk: int | None = None,
         queue: WaitingQueue | None = None,
         deadlines: Deadlines | None = None,
+        pace: Pace | None = None,
+        drafting: Drafting | None = None,
     ) -> None:
         if max_num_batched_tokens < max_num_seqs:
             raise ValueError(f"a budget of {max_num_batched_tokens} tokens is too small for {max_num_seqs} seats")
@@ -61,6 +66,8 @@ class Scheduler:
         self.next_policy: BatchingPolicy | None = None  # takes over when nothing runs any more
         self.queue = WaitingQueue() if queue is None else queue
         self.deadlines = deadlines or Deadlines(None, None, None)
+        self.pace = pace or Pace()
+        self.drafting = drafting or Drafting()
         self.running: OrderedDict[str, Request] = OrderedDict()  # by rank
         self.seats = Seats(max_num_seqs)
         self._chunk = prefill_chunk or max(1, max_num_batched_tokens // 2)
@@ -96,7 +103,7 @@ class Scheduler:
 
     def schedule(self, now: float = 0.0) -> Schedule:
         """Plan one iteration: who is in it, and with how many tokens. Blocks for it are allocated. `now`: ms."""
-        plan = Schedule()
+        plan = Schedule(prefill_room=self._prefill_room())
         self._continue_running(plan)
         self._switch_if_drained()
         room = self._room(now)
@@ -122,14 +129,34 @@ class Scheduler:
             plan.head = plan.blocked = None
         is_forming = plan.blocked is not None and plan.blocked[0] is WaitReason.NO_BUDGET
         plan.padding = self.policy.joined(joined, is_forming)
+        self.drafting.extend(plan, self.kv, self.max_num_batched_tokens)
         return plan
 
     def commit(self, plan: Schedule) -> None:
-        """The iteration was computed. New tokens are to be appended and ended requests removed after this."""
-        for request, start, count, _ in plan.rows:
-            request.num_computed_tokens = start + count
+        """The iteration was computed. New tokens are to be appended and ended requests removed after this.
+
+        Drafts do not count yet: each one that turns out right is to be accepted, then all of them settled.
+        """
+        for request, start, count, _, drafts in plan.rows:
+            request.num_computed_tokens = start + count - len(drafts)
             self.kv.computed(request, start)
         self.queue.charge_answers(row.request for row in plan.rows if row.samples)
+
+    def accept(self, request: Request) -> None:
+        """The newest token, just appended, is what was drafted: it is computed already, and the next one is sampled."""
+        start = request.num_computed_tokens
+        request.num_computed_tokens += 1
+        self.kv.computed(request, start)
+        self.queue.charge_answers([request])
+
+    def settle(self, row: ScheduledRow, accepted: int) -> None:
+        """So many of a row's drafts were right. The others are dropped without a trace: blocks behind what is computed
+        are given back."""
+        request = row.request
+        if request.state is RequestState.RUNNING:
+            self.kv.trim(request)
+        if request.lookup is not None:
+            request.lookup.learn(len(row.drafts), accepted)
 
     def remove(self, request: Request) -> None:
         """A request that finished, was cancelled or failed: its blocks are free from now on, and its seat is, too,
@@ -192,6 +219,14 @@ class Scheduler:
             return Room(0, f"switching to the {self.next_policy.name} policy: {running} running requests end first")
         return self.policy.room(self._situation(now))
 
+    def _prefill_room(self) -> PrefillRoom | None:
+        if self.pace.gap_ms is None:
+            return None
+        decoding = [r for r in self.running.values() if not r.in_prefill]
+        reads = sum(r.num_tokens for r in decoding)
+        prompts = len(self.running) - len(decoding) + len(self.waiting)
+        return self.pace.room(Load(len(decoding), reads, len(decoding)), prompts)
+
     def _continue_running(self, plan: Schedule) -> None:
         """Give every running request its tokens, by rank, and preempt from the other end where blocks run out."""
         for request in list(self.running.values()):
@@ -225,6 +260,8 @@ class Scheduler:
             return WaitReason.NO_KV, too_little
         if plan.num_tokens >= self.max_num_batched_tokens:
             return WaitReason.NO_BUDGET, f"budget {plan.num_tokens} of {self.max_num_batched_tokens}"
+        if plan.prefill_room is not None and plan.prefill_room.is_spent:
+            return WaitReason.NO_BUDGET, f"{plan.num_tokens} tokens fit {plan.prefill_room.why}"
         return None
 
     def _admit(self, request: Request, found: list[int], plan: Schedule, now: float) -> None:
@@ -252,7 +289,10 @@ class Scheduler:
 
     def _tokens_now(self, request: Request, plan: Schedule, after: int) -> int:
         left = self.max_num_batched_tokens - plan.num_tokens - after
-        return min(request.num_tokens - request.num_computed_tokens, self._chunk, left)
+        count = min(request.num_tokens - request.num_computed_tokens, self._chunk, left)
+        if plan.prefill_room is None or not request.in_prefill:
+            return count
+        return plan.prefill_room.take(request.num_computed_tokens, count)
 
     def _release(self, request: Request, idle: bool = False) -> None:
         self.kv.release(request)

@@ -18,22 +18,22 @@ from inference.text.tokenizer import load_tokenizer
 
 TOKENS, FEW, MANY = 24, 8, 40  # MANY: enough that 32 run at once
 QUICK = (
-    Way(7, 16, "whole", "hot", 3, True, "continuous"),
-    Way(7, 4, "block + 1", "cold", 7, False, "static"),
+    Way(7, 16, "whole", "hot", 3, True, "continuous", 0),
+    Way(7, 4, "block + 1", "cold", 7, False, "static", 4),
 )
 # Each value of each axis is here. Prompts in chunks of one token only where many run at once: each costs a pass.
 SAMPLE = (
     *QUICK,
-    Way(1, 16, "whole", "off", 2, False, "continuous"),
-    Way(1, 4, "7", "cold", 1, True, "dynamic"),
-    Way(2, 1, "7", "evicted", 3, True, "static"),
-    Way(2, 16, "block", "off", NEVER, False, "dynamic"),
-    Way(7, 16, "block - 1", "cold", 1, False, "continuous"),
-    Way(7, 1, "block + 1", "hot", NEVER, True, "static"),
-    Way(64, 1, "1", "off", NEVER, True, "continuous"),
-    Way(64, 16, "7", "hot", 2, True, "dynamic"),
-    Way(64, 4, "block", "cold", 1, False, "continuous"),
-    Way(64, 4, "block + 1", "evicted", 7, False, "dynamic"),
+    Way(1, 16, "whole", "off", 2, False, "continuous", 4),
+    Way(1, 4, "7", "cold", 1, True, "dynamic", 0),
+    Way(2, 1, "7", "evicted", 3, True, "static", 0),
+    Way(2, 16, "block", "off", NEVER, False, "dynamic", 4),
+    Way(7, 16, "block - 1", "cold", 1, False, "continuous", 0),
+    Way(7, 1, "block + 1", "hot", NEVER, True, "static", 0),
+    Way(64, 1, "1", "off", NEVER, True, "continuous", 0),
+    Way(64, 16, "7", "hot", 2, True, "dynamic", 4),
+    Way(64, 4, "block", "cold", 1, False, "continuous", 0),
+    Way(64, 4, "block + 1", "evicted", 7, False, "dynamic", 4),
 )
 
 

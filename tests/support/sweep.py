@@ -13,6 +13,7 @@ from support.reference import Expected, largest_difference
 
 from inference.config import SamplingParams
 from inference.engine import Engine
+from inference.scheduling.prompt_lookup import PromptLookup
 from inference.scheduling.request import FinishReason
 from inference.scheduling.token_logprobs import TokenLogprobs
 
@@ -29,6 +30,7 @@ class Way:
     batch: seats.  block: positions a block.  chunk: of a prompt in one iteration.
     cache: of prefixes; "hot": the same prompts ran before; "evicted": they did, and the pool is too small for them.
     every: iterations between two forced preemptions.  cancels: other requests are cancelled half-way.
+    drafts: of a request in an iteration at most; some are right and some are wrong.
     """
 
     batch: int
@@ -38,6 +40,7 @@ class Way:
     every: int
     cancels: bool
     policy: str
+    drafts: int
 
     @property
     def makes_sense(self) -> bool:
@@ -61,6 +64,8 @@ class Way:
             "kv_blocks": kv_blocks,
             "policy": self.policy,
             "batch_delay": 0.005,
+            "draft_tokens": self.drafts,
+            "draft_rows": 1024,
         }
 
 
@@ -72,6 +77,7 @@ AXES: dict[str, tuple[Any, ...]] = {
     "every": (NEVER, 1, 2, 3, 7),
     "cancels": (False, True),
     "policy": ("continuous", "dynamic", "static"),
+    "drafts": (0, 4),
 }
 ALL_WAYS = [way for values in product(*AXES.values()) if (way := Way(*values)).makes_sense]
 
@@ -116,7 +122,13 @@ def run_this_way(make: Callable[..., Engine], way: Way, questions: Sequence[Ques
         worst = _check_answers(engine, way, before)
         assert (engine.pool.evicted > 0) == (way.cache == "evicted"), way
     preempt = Preempt(way.every)
-    run_jobs(engine, jobs, preempt)
+    foretell = Foretell([question.expected.ids for _, question in asked])
+
+    def between(engine: Engine, iteration: int) -> None:
+        preempt(engine, iteration)
+        foretell(engine)
+
+    run_jobs(engine, jobs, between)
     worst = max(worst, _check_answers(engine, way, asked))
     _check_way(engine, way, asked, preempt.count)
     return worst
@@ -142,6 +154,34 @@ class Preempt:
             self._tokens[victim.request_id] = tokens
             engine.scheduler.preempt(victim)
             self.count += 1
+
+
+class Foretell:
+    """Between iterations: whoever runs is given guesses at its answer, one in five of them wrong. Few of these texts
+    repeat themselves, and what would be looked up in them would hardly ever be right."""
+
+    def __init__(self, answers: Sequence[list[int]]) -> None:
+        self._answers = answers
+
+    def __call__(self, engine: Engine) -> None:
+        for request in engine.scheduler.running.values():
+            if not isinstance(request.lookup, _Foretold):
+                number = int(request.request_id.removeprefix("job-"))
+                request.lookup = _Foretold(len(request.prompt_ids), self._answers[number])
+
+
+class _Foretold(PromptLookup):
+    def __init__(self, prompt: int, answer: list[int]) -> None:
+        super().__init__(1)
+        self._prompt = prompt
+        self._answer = [abs(token - 1) if place % 5 == 3 else token for place, token in enumerate(answer)]
+
+    def guess(self, num_tokens: int, tokens: Callable[[int, int], Sequence[int]], room: int) -> list[int]:
+        place = num_tokens - self._prompt
+        return self._answer[place : place + min(room, 4)]
+
+    def learn(self, guessed: int, right: int) -> None:
+        pass
 
 
 def _with_twins(way: Way, questions: Sequence[Question]) -> list[tuple[Job, Question]]:
@@ -184,7 +224,12 @@ def _check_way(engine: Engine, way: Way, asked: Sequence[tuple[Job, Question]], 
         for job, _ in asked:
             cached = job.finish.cached_tokens if job.finish else 0
             assert _is_cancelled(job) or cached >= (len(job.prompt) - 1) // way.block * way.block, way
+    rows = [row for record in engine.ledger.records for row in record.rows]
+    drafted, accepted = sum(row.drafted for row in rows), sum(row.accepted for row in rows)
+    assert drafted == accepted == 0 or way.drafts, way
     if not any((way.every, way.cancels, way.cache == "evicted")):
+        assert way.drafts == 0 or accepted > 10, way
+        assert way.drafts == 0 or drafted > accepted, way
         most = max(len(record.rows) for record in engine.ledger.records)
         assert min(way.batch, len(asked)) // 2 <= most <= way.batch, way
 

@@ -6,11 +6,13 @@ from itertools import pairwise
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.iterations import complete
+from support.iterations import check_drafts, check_traces_of_drafts, complete
 
 from inference.config import POLICIES, SamplingParams
 from inference.scheduling.blocks import BlockPool
+from inference.scheduling.drafts import Drafting
 from inference.scheduling.kv_manager import KVManager
+from inference.scheduling.pace import Pace
 from inference.scheduling.plan import Schedule
 from inference.scheduling.policies import make_policy
 from inference.scheduling.request import Request, RequestRefused, RequestState
@@ -30,6 +32,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         policy=st.sampled_from(POLICIES),
         cap=st.sampled_from([None, 1, 2]),
         caching=st.booleans(),
+        gap=st.sampled_from([None, 4.0, 30.0]),
+        drafts=st.sampled_from([0, 1, 3, 16]),
+        draft_rows=st.sampled_from([1, 4, 8, 30]),
+        rhythm=st.sampled_from([1, 3, 5, 100]),
     )
     def start(
         self,
@@ -41,6 +47,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         policy: str,
         cap: int | None,
         caching: bool,
+        gap: float | None,
+        drafts: int,
+        draft_rows: int,
+        rhythm: int,
     ) -> None:
         self.pool = BlockPool(blocks, block_size)
         self.seats = seats
@@ -52,7 +62,10 @@ class SchedulerMachine(RuleBasedStateMachine):
             make_policy(policy, max(1, seats - 1), 3 * STEP),
             chunk,
             WaitingQueue(AGEING, cap),
+            pace=Pace(gap),
+            drafting=Drafting(drafts, draft_rows),
         )
+        self.rhythm = rhythm  # of answers: the shorter, the better they can be guessed
         self.cap = cap
         self.all: list[Request] = []  # in order of arrival
         self.most_steps = 50
@@ -92,7 +105,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         plan = scheduler.schedule(self.now)
         self.check_plan(plan)
         self.check_joining(plan, was_running)
-        complete(scheduler, plan)
+        scheduler.pace.costs.observe(plan.load(), 2.0 + plan.num_tokens)
+        complete(scheduler, plan, self.next_token)
+        check_traces_of_drafts(scheduler)
         if first:
             assert first.num_computed_tokens > before, "the one of the lowest rank always goes on"
         if self.unfinished() and not plan.rows:
@@ -123,11 +138,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert not {row.request.request_id for row in plan.rows} & {r.request_id for r in plan.preempted}
         written: Counter[int] = Counter()
         held = Counter(block for row in plan.rows for block in row.request.block_table)
-        for request, start, tokens, samples in plan.rows:
-            assert tokens >= 1
+        check_drafts(scheduler, plan)
+        for request, start, tokens, samples, drafts in plan.rows:
+            assert tokens - len(drafts) >= 1
             assert start == request.num_computed_tokens
             assert len(request.block_table) >= self.pool.blocks_for(start + tokens)
-            assert samples == (start + tokens == request.num_tokens)
+            assert samples == (start + tokens - len(drafts) == request.num_tokens)
             size = self.pool.block_size
             written.update({request.block_table[p // size] for p in range(start, start + tokens)})
         assert all(held[block] == 1 for block in written), "a block is written that another one reads"
@@ -138,6 +154,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert any((w.request_id, w.reason) == (plan.head.request_id, plan.blocked[0]) for w in reasons)
         else:
             assert {waiting.reason for waiting in reasons} <= {"user_cap"}
+
+    def next_token(self, request: Request) -> int:
+        return 9 if len(request.output_ids) ** 2 % self.rhythm else 3
 
     def check_joining(self, plan: Schedule, was_running: dict[str, Request]) -> None:
         scheduler = self.scheduler
