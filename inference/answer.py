@@ -6,6 +6,7 @@ Text, seq and end are a pure function of the ids, so an answer that is taken up 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable
 from typing import Any, Protocol
 
@@ -58,7 +59,10 @@ class Answer:
         self.grammar = grammar
         self._max_tokens = params.max_tokens
         self._detokenizer = IncrementalDetokenizer(tokenizer, params.stop)
+        # Of ids that are not told yet, where text can end it and was made at once.
+        self._early: deque[str] | None = deque() if params.stop else None
         self._shown: list[str] = []
+        self._told = 0  # ids whose text was looked at
         self._sent = 0  # ids that went out with a delta
         self.logprobs: list[TokenLogprobs] | None = None if params.logprobs is None else []
         self._sent_logprobs = 0
@@ -69,12 +73,17 @@ class Answer:
 
     @property
     def unsent_ids(self) -> list[int]:
-        return self.ids[self._sent :]
+        """Told, and not part of a delta."""
+        return self.ids[self._sent : self._told]
 
     @property
     def unsent_logprobs(self) -> list[TokenLogprobs] | None:
         """One for each of `unsent_ids` that was drawn here; None where they were not asked for."""
-        return None if self.logprobs is None else self.logprobs[self._sent_logprobs :]
+        return None if self.logprobs is None else self.logprobs[self._sent_logprobs : self._told_logprobs]
+
+    @property
+    def _told_logprobs(self) -> int:
+        return len(self.logprobs or ()) - (len(self.ids) - self._told)  # what is not told yet was drawn here
 
     def replay(self, ids: Iterable[int]) -> None:
         """Take in tokens that went out before. Raises RequestRefused where they pass an end or break the format."""
@@ -88,17 +97,31 @@ class Answer:
 
     def push(self, token_id: int, logprobs: TokenLogprobs | None = None) -> TokenDelta | None:
         """Take the next token. The delta it brings, if it brings text; `reason` tells whether it was the last."""
+        self.take(token_id, logprobs)
+        return self.tell()
+
+    def take(self, token_id: int, logprobs: TokenLogprobs | None = None) -> None:
+        """The half of `push` that decides what comes next, and `reason`. Text is made only where it can be the end."""
         self.ids.append(token_id)
         if self.logprobs is not None and logprobs is not None:
             self.logprobs.append(logprobs)
         if self.grammar is not None and token_id not in self.end_ids:
             self.grammar.advance(token_id)
-        text = self._detokenizer.push(token_id)
+        if self._early is not None:
+            self._early.append(self._detokenizer.push(token_id))
         self.reason = self._ends(token_id)
-        return self._delta(text + self._detokenizer.finish() if self.reason else text)
+
+    def tell(self) -> TokenDelta | None:
+        """The other half, once for each token taken: the delta it brings."""
+        token_id = self.ids[self._told]
+        self._told += 1
+        text = self._detokenizer.push(token_id) if self._early is None else self._early.popleft()
+        is_last = self.reason is not None and self._told == len(self.ids)
+        return self._delta(text + self._detokenizer.finish() if is_last else text)
 
     def cut(self, reason: FinishReason) -> TokenDelta | None:
-        """End it from outside. The delta of what was still held back, if there was any."""
+        """End it from outside, once all is told that can be. The delta of what was held back, if there was any."""
+        self._told = len(self.ids)
         self.reason = reason
         return self._delta(self._detokenizer.finish())
 
@@ -113,5 +136,5 @@ class Answer:
         self.seq += 1
         self._shown.append(text)
         delta = TokenDelta(self.request_id, self.seq, text, self.unsent_ids, self.unsent_logprobs)
-        self._sent, self._sent_logprobs = len(self.ids), len(self.logprobs or ())
+        self._sent, self._sent_logprobs = self._told, self._told_logprobs
         return delta

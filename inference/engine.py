@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
+
+import torch
 
 from inference.answer import Answer
 from inference.checks import number
 from inference.config import EngineConfig, ParameterError, SamplingParams
+from inference.draws import Draw, draws_of, logits_of
 from inference.execution.batch import Batch
 from inference.execution.batch_builder import BatchBuilder
 from inference.execution.cache import num_kv_blocks
@@ -25,14 +28,16 @@ from inference.execution.isolated_sampler import FAILED, IsolatedSampler
 from inference.execution.models.protocol import Model
 from inference.execution.runner import ModelRunner
 from inference.execution.sampler import NO_TOKEN, NUMERICAL_ERROR, Sampled, Sampler
+from inference.flight import Flight, Word, last_word
 from inference.live import LiveRequest
+from inference.roster import Roster
 from inference.scheduling.blocks import BlockPool, PoolError
 from inference.scheduling.factory import new_policy, new_scheduler
-from inference.scheduling.ledger import Budget, Finished, IterationRecord, KVUse, Ledger
+from inference.scheduling.ledger import KVUse, Ledger
 from inference.scheduling.outputs import Output, RequestFinish, StepOutput
 from inference.scheduling.plan import Schedule
 from inference.scheduling.receipt import RequestTimes
-from inference.scheduling.request import FinishReason, Request, RequestRefused
+from inference.scheduling.request import FinishReason, Request, RequestRefused, RequestState
 from inference.scheduling.token_ids import checked_ids, checked_params
 from inference.step import Outcome, Phases, Planned, now_ms
 from inference.text.grammar import Grammar, GrammarState, compile_grammar
@@ -44,6 +49,7 @@ class Engine:
     """Continuous batching over a paged KV cache. `Engine(config)` loads a model; `from_parts` takes one.
 
     pool, ledger, tokenizer, model_name: to be read.  epoch: to be set by the process that runs the engine.
+    before_forward: called when a forward pass is about to begin, during which other threads have the interpreter.
     """
 
     def __init__(self, config: EngineConfig) -> None:
@@ -64,6 +70,7 @@ class Engine:
     def _set_up(self, config: EngineConfig, model: Model, tokenizer: Any, name: str) -> None:
         self.config, self.tokenizer, self.model_name = config, tokenizer, name
         self.epoch = 0
+        self.before_forward: Callable[[], None] = lambda: None
         self.max_model_len = min(config.max_model_len or model.max_model_len, model.max_model_len)
         self.pool = BlockPool(num_kv_blocks(config, model), config.block_size)
         self.scheduler = new_scheduler(config, self.pool, self.max_model_len)
@@ -71,23 +78,28 @@ class Engine:
         self._vocab_size = model.vocab_size
         # As vLLM: ids that the model's own files name, and the one that ends a turn of the chat template.
         self._eos_token_ids = frozenset(model.eos_token_ids) | frozenset(tokenizer.eos_token_ids)
-        self._runner = ModelRunner(model, model.new_cache(self.pool.num_blocks, config.block_size))
+        cache = model.new_cache(self.pool.num_blocks, config.block_size)
+        self._runner = ModelRunner(model, cache, config.max_num_seqs if config.cuda_graphs else 0)
         self._builder = IsolatedBuilder(BatchBuilder(config.max_num_seqs, config.block_size))
         self._sampler = IsolatedSampler(Sampler())
-        self._live: dict[str, LiveRequest] = {}
+        self._roster = Roster(self.scheduler)
+        self._live = self._roster.live
         self._pending = Outcome()  # what ended between two steps
+        self._under_way: Flight | None = None  # the iteration that a device computes
         self._n = 0
         self._told_of = -1  # the queue's version when a record last told of it
 
     @property
     def has_work(self) -> bool:
         """Whether a step would do or report something, now or in a while."""
-        return self.scheduler.has_work or bool(self._pending.finishes)
+        return self.scheduler.has_work or bool(self._pending.finishes) or self._under_way is not None
 
     def seconds_to_next_step(self) -> float:
         """With work: how long a step would find nothing to do if nothing else came (a batch is still filling)."""
+        if self._pending.finishes or self._under_way is not None:
+            return 0.0
         now = now_ms()
-        return 0.0 if self._pending.finishes else max(0.0, self.scheduler.wakes_at(now) - now) / 1000
+        return max(0.0, self.scheduler.wakes_at(now) - now) / 1000
 
     def set_policy(self, name: str) -> None:
         """Go on under another batching policy. What runs ends first; what waits, waits for that.
@@ -134,7 +146,7 @@ class Engine:
         self.scheduler.add(request, now)
         self._live[request_id] = live
         if answer.reason is not None:  # it had come to its end, and only word of that was lost
-            self._end(live, self._pending)
+            self._roster.end(live, self._between)
         return request_id
 
     def _format(self, params: SamplingParams, grammar: Grammar | None) -> GrammarState | None:
@@ -148,30 +160,67 @@ class Engine:
         live = self._live.get(request_id)
         if live is None:
             return False
-        self._cut(live, FinishReason.CANCELLED, self._pending)
+        self._roster.cut(live, FinishReason.CANCELLED, self._between)
         return True
 
+    @property
+    def _between(self) -> Outcome:
+        """Where that is told which ends between two steps."""
+        return self._pending if self._under_way is None else self._under_way.outcome
+
     def step(self) -> StepOutput:
-        """One iteration: every running request computes some of its prompt, or its next token."""
+        """One iteration: every running request computes some of its prompt, or its next token.
+
+        Where a device computes on its own, the outputs are those of the iteration that it has just ended, and they are
+        made while it is at the next one (see flight.py); what each request computes is the same.
+        """
+        if self._runner.is_async:
+            flight, self._under_way = self._under_way, None
+            if flight is not None:
+                self._land(flight)
+            self._under_way = self._launch()
+        elif (flight := self._launch()) is not None:
+            self._land(flight)
+        return StepOutput([], [], None) if flight is None else self._report(flight)
+
+    def _launch(self) -> Flight | None:
+        """Plan the next iteration and start its forward pass; None where there is nothing to do or to tell."""
         outcome, self._pending = self._pending, Outcome()
         phases = Phases()
         for request, sentence in self.scheduler.deadlines.expired(phases.t0):
-            self._cut(self._live[request.request_id], FinishReason.EXPIRED, outcome, message=sentence)
+            self._roster.cut(self._live[request.request_id], FinishReason.EXPIRED, outcome, message=sentence)
         plan = self.scheduler.schedule(phases.t0)
         for request in plan.broken:
             self._fail(self._live[request.request_id], "internal", outcome)
         if not plan.rows and not outcome.finishes and not self._queue_changed():
-            return StepOutput([], [], None)
-        planned = Planned.of(self.scheduler, plan)
+            return None
+        flight = Flight(plan, Planned.of(self.scheduler, plan), phases, outcome)
         if plan.rows:
-            self._run(plan, outcome, phases)
-        phases.end("commit")
+            self._compute(flight)
+        return flight
+
+    def _land(self, flight: Flight) -> None:
+        """All that the next iteration depends on: the tokens, who goes on, which blocks and seats are free."""
+        self._roster.landed = flight
+        if flight.logits is not None:
+            self._draw(flight, flight.logits)
+        flight.logits = None
+        flight.phases.end("commit")
+        if flight.plan.rows:
+            self.scheduler.pace.costs.observe(flight.plan.load(), flight.phases.total)
+        flight.kv = KVUse(self.pool.free_count, self.pool.cached_count, self.pool.held_count, self.pool.num_blocks)
+
+    def _report(self, flight: Flight) -> StepOutput:
+        """Tell the rest."""
+        self._roster.tell(flight)
+        self._roster.end_failed(flight)
         self._n += 1
-        record = self._record(plan, planned, outcome, phases)
+        config = self.config
+        record = flight.record(self._n, self.epoch, config.max_num_batched_tokens, config.max_num_seqs)
         self.ledger.append(record)
         if not self.has_work:
             self._check_idle()
-        return StepOutput(outcome.deltas, outcome.finishes, record)
+        return StepOutput(flight.outcome.deltas, flight.outcome.finishes, record)
 
     def _queue_changed(self) -> bool:
         """Whether there is something new to tell of those who wait, though nothing runs."""
@@ -211,27 +260,40 @@ class Engine:
 
     def _discard_all(self) -> None:
         """Nothing is left waiting or running, and nothing is said of it."""
-        for live in self._live.values():
-            self.scheduler.remove(live.request)
-        self._live.clear()
-        self._pending = Outcome()
+        self._roster.clear()
+        self._pending, self._under_way = Outcome(), None
 
-    def _run(self, plan: Schedule, outcome: Outcome, phases: Phases) -> None:
-        batch = self._build(plan, outcome)
+    def _compute(self, flight: Flight) -> None:
+        """Start the forward pass of a planned iteration."""
+        plan, phases = flight.plan, flight.phases
+        batch = self._build(plan, flight.outcome)
         for row in plan.rows:
             self._live[row.request.request_id].times.start(phases.t0, phases.started_at)
         phases.end("schedule")
         if batch is None:
             return
-        logits = self._runner.execute(batch)
+        self.before_forward()
+        flight.logits = self._runner.execute(batch)
         phases.end("forward")
-        sampling = [self._live[row.request.request_id] for row in plan.rows if row.samples]
-        tokens = self._sampler.sample(logits, [one.sample_row() for one in sampling])
+        flight.ask(draws_of(plan.rows, self._live))
+
+    def _draw(self, flight: Flight, logits: torch.Tensor) -> None:
+        """Draw tokens and take them; where one is what was drafted, the next one, too."""
+        phases = flight.phases
+        phases.resume()
+        flight.drop_departed()
+        tokens = self._sampler.sample(logits_of(flight.draws, logits), flight.asked)
         phases.end("sample")
-        self.scheduler.commit(plan)
+        phases.forward_took(self._runner.forward_ms())
+        self.scheduler.commit(flight.plan)
         now, wall = now_ms(), time.time()
-        for one, token in zip(sampling, tokens, strict=True):
-            self._take(one, token, outcome, now, wall)
+        while draws := [
+            draw for draw, token in zip(flight.draws, tokens, strict=True) if self._take(draw, token, flight, now, wall)
+        ]:
+            flight.ask(draws)
+            phases.end("commit")
+            tokens = self._sampler.sample(logits_of(draws, logits), flight.asked)
+            phases.end("sample")
 
     def _build(self, plan: Schedule, outcome: Outcome) -> Batch | None:
         """The batch of the plan; None if no row is left: one that can't be built leaves it, and its request fails."""
@@ -242,68 +304,54 @@ class Engine:
                 self._fail(self._live[row.request.request_id], "internal", outcome)
         return batch
 
-    def _take(self, live: LiveRequest, token: Sampled, outcome: Outcome, now: float, wall: float) -> None:
+    def _take(self, draw: Draw, token: Sampled, flight: Flight, now: float, wall: float) -> bool:
+        """Take a request's next token. Whether the one after it can be drawn, too: it is what was drafted."""
+        row, request = draw.row, draw.row.request
+        if token.token_id == NUMERICAL_ERROR and row.drafts:
+            self._compute_again(request, flight.plan)
+        else:
+            self._push(draw.live, token, flight, now, wall)
+            if request.state is RequestState.RUNNING and draw.foretold(token.token_id):
+                self.scheduler.accept(request)
+                draw.go_on()
+                return True
+        if row.drafts:
+            self.scheduler.settle(row, draw.accepted)
+            flight.outcome.accepted[request.request_id] = draw.accepted
+        return False
+
+    def _compute_again(self, request: Request, plan: Schedule) -> None:
+        """NaN may come from a draft, since zero times NaN is NaN. Whether it does, is seen without drafts."""
+        self._purge(request.block_table)
+        self.scheduler.preempt(request)
+        plan.preempted.append(request)
+        if request.lookup is not None:
+            request.lookup.stop()
+
+    def _push(self, live: LiveRequest, token: Sampled, flight: Flight, now: float, wall: float) -> None:
         """The next token of a request, or word that there is none."""
         if token.token_id < 0:
-            self._fail(live, _CODES[token.token_id], outcome)
+            self._fail(live, _CODES[token.token_id], flight.outcome)
             return
-        delta, is_text = live.push(token)
-        if not is_text:
-            self._fail(live, "internal", outcome)
+        if not live.take(token):
+            self._fail(live, "internal", flight.outcome)
             return
         live.times.token(now, wall)
-        if delta is not None:
-            outcome.deltas.append(delta)
-        if live.answer.reason is not None:
-            self._end(live, outcome)
+        is_last = live.answer.reason is not None
+        flight.untold.append(last_word(live, self._roster.leave(live)) if is_last else Word(live))
+        if not self._runner.is_async:
+            self._roster.tell(flight)
+            self._roster.end_failed(flight)
 
     def _fail(self, live: LiveRequest, code: str, outcome: Outcome) -> None:
         if code == "numerical_error":
             self._purge(live.request.block_table)
-        self._cut(live, FinishReason.ERROR, outcome, code)
+        self._roster.cut(live, FinishReason.ERROR, outcome, code)
 
     def _purge(self, blocks: Sequence[int]) -> None:
         """No one shall find what is in these blocks again. Others may be reading the first of them, and do well."""
         self.pool.forget(blocks)
         self._runner.zero([block for block in blocks if self.pool.references(block) == 1])
-
-    def _cut(
-        self, live: LiveRequest, reason: FinishReason, outcome: Outcome, code: str = "", message: str = ""
-    ) -> None:
-        if (delta := live.cut(reason)) is not None:
-            outcome.deltas.append(delta)
-        self._end(live, outcome, code, message)
-
-    def _end(self, live: LiveRequest, outcome: Outcome, code: str = "", message: str = "") -> None:
-        request = live.request
-        seat = request.seat if request.seat >= 0 else None
-        finish = live.finish(code, message, now_ms(), time.time())
-        request.finish_reason = finish.finish_reason
-        self.scheduler.remove(request)
-        del self._live[request.request_id]
-        outcome.finished.append(Finished(request.request_id, str(finish.finish_reason), seat))
-        outcome.finishes.append(finish)
-
-    def _record(self, plan: Schedule, planned: Planned, outcome: Outcome, phases: Phases) -> IterationRecord:
-        pool = self.pool
-        return IterationRecord(
-            n=self._n,
-            epoch=self.epoch,
-            started_at=phases.started_at,
-            t0=phases.t0,
-            **phases.durations,
-            policy=planned.policy,
-            rows=planned.rows,
-            waiting=planned.waiting,
-            waiting_total=planned.waiting_total,
-            preempted=tuple(request.request_id for request in plan.preempted),
-            finished=tuple(outcome.finished),
-            kv=KVUse(pool.free_count, pool.cached_count, pool.held_count, pool.num_blocks),
-            budget=Budget(plan.num_tokens, self.config.max_num_batched_tokens),
-            seats=self.config.max_num_seqs,
-            idle=planned.idle,
-            padding=plan.padding,
-        )
 
     def _check_idle(self) -> None:
         """Nothing runs or waits, so no block may be held, and the pool's equation must hold."""

@@ -53,12 +53,21 @@ class LiveRequest:
             request.params, request.seed, len(request.output_ids), self.answer.end_ids, self.counts, allowed
         )
 
-    def push(self, token: Sampled) -> tuple[TokenDelta | None, bool]:
-        """Take the next token: the delta it brings, and whether its text could be made at all."""
+    def take(self, token: Sampled) -> bool:
+        """Take the next token. Whether that could be done at all."""
         try:
             if self.counts is not None:
                 self.counts.push(token.token_id)
-            return self.answer.push(token.token_id, token.logprobs), True
+            self.answer.take(token.token_id, token.logprobs)
+        except Exception:
+            log.exception("answer_failed: one request fails")
+            return False
+        return True
+
+    def tell(self) -> tuple[TokenDelta | None, bool]:
+        """The delta that a token brings, in their order, and whether its text could be made at all."""
+        try:
+            return self.answer.tell(), True
         except Exception:
             log.exception("answer_failed: one request fails")
             return None, False

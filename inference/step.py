@@ -6,7 +6,8 @@ Knows: the engine's clock. Must not know: how a step is made.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from inference.scheduling.ledger import Finished, Row, Waiting
 from inference.scheduling.outputs import RequestFinish, TokenDelta
@@ -21,6 +22,7 @@ class Outcome:
     deltas: list[TokenDelta] = field(default_factory=list)
     finishes: list[RequestFinish] = field(default_factory=list)
     finished: list[Finished] = field(default_factory=list)
+    accepted: dict[str, int] = field(default_factory=dict)  # drafts of a request that were right
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,12 @@ class Planned:
             tuple(scheduler.seats.idle),
         )
 
+    def with_accepted(self, accepted: Mapping[str, int]) -> tuple[Row, ...]:
+        """The rows, once it is known how many of their drafts were right."""
+        if not accepted:
+            return self.rows
+        return tuple(replace(row, accepted=accepted.get(row.request_id, 0)) for row in self.rows)
+
 
 class Phases:
     """Durations of a step's phases, ms of the engine's one clock."""
@@ -50,11 +58,32 @@ class Phases:
     def __init__(self) -> None:
         self.started_at, self.t0 = time.time(), now_ms()
         self._last = self.t0
+        self._away = 0.0
         self.durations = dict.fromkeys(("schedule", "forward", "sample", "commit"), 0.0)
+
+    @property
+    def total(self) -> float:
+        """From the step's begin to the end of its last phase."""
+        return self._last - self.t0
+
+    def resume(self) -> None:
+        """Back at the iteration, after something else was done while a device computed its forward pass."""
+        self._away = now_ms() - self._last
+
+    def forward_took(self, ms: float | None) -> None:
+        """The device needed `ms` from when the pass was launched; None: it was done when it came back. Of what was
+        counted as sampling since, the first part was waiting for it, and what was spent elsewhere is no part of it."""
+        if ms is None:
+            return
+        forward, sample = self.durations["forward"], self.durations["sample"]
+        waited = min(max(0.0, ms - forward), sample)
+        self.durations["forward"] = forward + waited
+        self.durations["sample"] = sample - max(waited, min(self._away, sample))
 
     def end(self, phase: str) -> None:
         now = now_ms()
-        self.durations[phase], self._last = now - self._last, now
+        self.durations[phase] += now - self._last  # drafts are sampled and committed in turn
+        self._last = now
 
 
 def now_ms() -> float:

@@ -26,9 +26,9 @@ READ_ELSEWHERE = frozenset({"BATCHSCOPE_KERNELS"})  # by kernels/ops.py, which k
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 _ENGINE_FIELDS = tuple(EngineConfig.__dataclass_fields__)
 _NONE_ALLOWED = (
-    *("kv_blocks", "prefill_chunk", "max_model_len", "batch_size", "max_running_per_user"),
-    *("queue_timeout", "run_timeout", "total_timeout"),
-)  # an empty variable is the default, which for the last three is a number
+    *("kv_blocks", "kv_memory", "prefill_chunk", "max_model_len", "batch_size", "max_running_per_user"),
+    *("inter_token_ms", "queue_timeout", "run_timeout", "total_timeout"),
+)  # an empty variable is the default, which for the last four is a number
 
 Words = Annotated[tuple[str, ...], NoDecode]  # "a,b" in the environment
 
@@ -56,19 +56,29 @@ class Settings(BaseSettings):
     device: str = "auto"
     """`auto` (CUDA where there is a GPU), `cpu` or `cuda`"""
     dtype: str = "auto"
-    """`auto`, `float32` or `bfloat16`"""
+    """`auto`, `float32`, `bfloat16` or, on a GPU, `float16`; see [precision](precision.md)"""
+    cuda_graphs: bool = True
+    """on a GPU, run decodes as recorded graphs"""
     block_size: int = 16
     """positions that one KV block holds"""
     kv_blocks: int | None = None
     """blocks in the KV pool; unset: as many as fit `BATCHSCOPE_KV_MEMORY`"""
-    kv_memory: ByteSize = ByteSize(1 << 30)
-    """memory for the KV pool, such as `1GiB`"""
+    kv_memory: ByteSize | None = None
+    """memory for the KV pool, such as `1GiB`; unset: 1 GiB on a CPU, on a GPU 90 % of what is free beside the model"""
     max_num_seqs: int = 64
     """seats: requests that run in one iteration"""
     max_num_batched_tokens: int = 512
     """token budget of one iteration"""
     prefill_chunk: int | None = None
     """tokens of one prompt computed in one iteration at most; unset: half of the budget"""
+    inter_token_ms: float | None = 100.0
+    """gap in ms between two tokens of an answer that prompts computed beside it may cause; `none`: no limit but the
+    chunk and the budget"""
+    draft_tokens: int = 0
+    """tokens of an answer that are guessed in one iteration from text that repeats, and verified; 0 to 16, 0: none"""
+    draft_rows: int = 8
+    """tokens of an iteration with guesses in it, at most; as many as take hardly longer than one: about 8 on a CPU, 64
+    on a GPU"""
     max_model_len: int | None = None
     """prompt and answer together, in tokens; unset: the model's limit"""
     policy: str = "continuous"
@@ -176,7 +186,7 @@ class Settings(BaseSettings):
     def engine_config(self) -> EngineConfig:
         """The engine's part. Raises ParameterError where a value is out of range."""
         values: dict[str, Any] = {name: getattr(self, name) for name in _ENGINE_FIELDS}
-        values["kv_memory"] = int(self.kv_memory)
+        values["kv_memory"] = None if self.kv_memory is None else int(self.kv_memory)
         return EngineConfig(**values)
 
     @property

@@ -19,7 +19,7 @@ class Batch:
     slots: int64 [T], where each token's KV goes: block * block_size + offset.
     block_tables: int32 [R, longest table]; entries past a sequence's blocks are 0 and never read.
     query_starts: int32 [R + 1].  context_lens: int32 [R], positions attended to, those of this iteration included.
-    logits_rows: int64 [S], the token rows whose logits are wanted (the last of each sequence that samples).
+    logits_rows: int64 [S], the token rows whose logits are wanted (the last ones of each sequence that samples).
     """
 
     token_ids: np.ndarray

@@ -37,7 +37,6 @@ class BatchBuilder:
         of_row = np.repeat(np.arange(len(rows)), counts)
         positions = np.arange(query_starts[-1], dtype=np.int64) + (starts - query_starts[:-1])[of_row]
         blocks = tables[of_row, positions // self._block_size].astype(np.int64)
-        samples = np.array([row.samples for row in rows], dtype=bool)
         return Batch(
             token_ids=_token_ids(rows),
             positions=positions,
@@ -45,7 +44,7 @@ class BatchBuilder:
             block_tables=tables,
             query_starts=query_starts,
             context_lens=(starts + counts).astype(np.int32),
-            logits_rows=query_starts[1:][samples].astype(np.int64) - 1,
+            logits_rows=_logits_rows(rows, query_starts[1:]),
         )
 
     def _write_table(self, request: Request) -> int:
@@ -70,9 +69,18 @@ class BatchBuilder:
 
 def _token_ids(rows: Sequence[ScheduledRow]) -> np.ndarray:
     ids: list[int] = []
-    for request, start, count, _ in rows:
-        if count == 1 and start >= len(request.prompt_ids):
+    for request, start, count, _, drafts in rows:
+        known = count - len(drafts)
+        if known == 1 and start >= len(request.prompt_ids):
             ids.append(request.output_ids[start - len(request.prompt_ids)])
         else:
-            ids += request.tokens(start, start + count)
+            ids += request.tokens(start, start + known)
+        ids += drafts
     return np.array(ids, dtype=np.int64)
+
+
+def _logits_rows(rows: Sequence[ScheduledRow], ends: np.ndarray) -> np.ndarray:
+    """Int64, the last token rows of each sequence, as many as it wants. ends: int32 [R], where each sequence ends."""
+    wanted = np.array([row.wanted for row in rows], dtype=np.int64)
+    before = np.cumsum(wanted)  # logits rows up to each sequence's end
+    return np.arange(before[-1]) + np.repeat(ends - before, wanted)

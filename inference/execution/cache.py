@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from inference.config import EngineConfig
+from inference.execution.memory import kv_memory
 from inference.execution.models.errors import ModelError
 from inference.execution.models.protocol import Model
 from kernels import ops
@@ -41,17 +42,19 @@ class KVCache:
 
 
 def num_kv_blocks(config: EngineConfig, model: Model) -> int:
-    """Blocks of the pool: `kv_blocks`, or as many as `kv_memory` holds, but no more than all seats can ever fill.
+    """Blocks of the pool: `kv_blocks`, or as many as the memory for them holds (see memory.py), but no more than all
+    seats can ever fill.
 
     Raises ModelError where the memory does not hold a single block.
     """
     if config.kv_blocks is not None:
         return config.kv_blocks
     block_bytes = model.kv_bytes_per_block(config.block_size)
-    blocks = config.kv_memory // block_bytes
+    memory = kv_memory(config, model)
+    blocks = memory // block_bytes
     if blocks < 1:
         raise ModelError(
-            f"kv_memory is {config.kv_memory} bytes; one block of {config.block_size} positions takes {block_bytes}."
+            f"kv_memory is {memory} bytes; one block of {config.block_size} positions takes {block_bytes}."
         )
     longest = min(config.max_model_len or model.max_model_len, model.max_model_len)
     return min(blocks, config.max_num_seqs * -(-longest // config.block_size))

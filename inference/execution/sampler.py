@@ -6,6 +6,8 @@ by itself. So batch-mates don't matter, and a request that is dropped and comput
 
 Order for a row: NaN and +inf are refused; `logit_rules` (bias, penalties, bars); the largest if greedy, else `filters`
 (temperature, top-k, top-p, min-p) and `randomness`. Logprobs are of the logits before all of this.
+
+On a GPU rows that ask for no more than a temperature are drawn there, to the same tokens, and only ids leave it.
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ from inference.execution.logprobs import token_logprobs
 from inference.execution.randomness import Noise
 from inference.scheduling.token_counts import TokenCounts
 from inference.scheduling.token_logprobs import TokenLogprobs
+from kernels import ops
 
-NUMERICAL_ERROR = -1  # in place of a token id: the row holds NaN or +inf, or -inf alone
+NUMERICAL_ERROR = ops.NUMERICAL_ERROR  # in place of a token id: the row holds NaN or +inf, or -inf alone
 NO_TOKEN = -2  # in place of a token id: the logits are sound, and what the request asks for bars every token
 GREEDY_BELOW = 1e-5  # a lower temperature differs from greedy only between logits closer than float32 can tell
 
@@ -71,7 +74,14 @@ class SampleRow:
     @property
     def is_plain(self) -> bool:
         """Whether the largest logit is all that is asked for."""
-        return self.is_greedy and self.params.logprobs is None and not self.has_rules
+        return self.is_greedy and self.is_simple
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether a draw at a temperature, from all tokens, is the most that is asked for: what a device does alone."""
+        params = self.params
+        has_filters = params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
+        return (self.is_greedy or not has_filters) and params.logprobs is None and not self.has_rules
 
 
 class Sampler:
@@ -89,20 +99,30 @@ class Sampler:
         """
         if len(rows) != logits.shape[0]:
             raise ValueError(f"{len(rows)} rows are asked for, and there are {logits.shape[0]} rows of logits")
-        special = [place for place, row in enumerate(rows) if not row.is_plain]
-        if logits.device.type == "cpu":
-            on_cpu = logits.numpy()
-            ids, peaks = _argmax(on_cpu)
-            moved = ((place, on_cpu[place]) for place in special)
-        else:  # only the rows that need it leave the device
-            best = logits.max(dim=1)
-            ids, peaks = best.indices.tolist(), best.values.tolist()
-            moved = zip(special, logits[special].cpu().numpy(), strict=True)
+        if logits.device.type != "cpu":
+            return self.sample_on_device(logits, rows)
+        on_cpu = logits.numpy()
+        ids, peaks = _argmax(on_cpu)
         ids = [i if math.isfinite(peak) else NUMERICAL_ERROR for i, peak in zip(ids, peaks, strict=True)]
         sampled = [Sampled(i) for i in ids]
-        for place, row_logits in moved:
-            if ids[place] != NUMERICAL_ERROR:
-                sampled[place] = self._sample_row(row_logits, rows[place], ids[place], peaks[place])
+        for place, row in enumerate(rows):
+            if not row.is_plain and ids[place] != NUMERICAL_ERROR:
+                sampled[place] = self._sample_row(on_cpu[place], row, ids[place], peaks[place])
+        return sampled
+
+    def sample_on_device(self, logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[Sampled]:
+        """`sample` by way of `ops.sample_rows`; rows that it can't serve or leaves undecided are moved to the host."""
+        ids = _device_ids(logits, rows)
+        sampled = [Sampled(i) for i in ids]
+        moved = [
+            place
+            for place, row in enumerate(rows)
+            if ids[place] != NUMERICAL_ERROR and (ids[place] == ops.UNDECIDED or not row.is_simple)
+        ]
+        if moved:
+            for place, given in zip(moved, logits[moved].cpu().numpy(), strict=True):
+                best = int(given.argmax())
+                sampled[place] = self._sample_row(given, rows[place], best, float(given[best]))
         return sampled
 
     def _sample_row(self, given: np.ndarray, row: SampleRow, best: int, peak: float) -> Sampled:
@@ -122,6 +142,15 @@ class Sampler:
         ids, weights = likely(weights_of(logits, peak, row.params.temperature), row.params)
         place = self._noise.pick(weights, ids, row.seed, row.token_index)
         return place if ids is None else int(ids[place])
+
+
+def _device_ids(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
+    """Ids and codes of `ops.sample_rows`; of a row that it can't serve only the code for broken logits counts."""
+    temperatures = [0.0 if row.is_greedy or not row.is_simple else row.params.temperature for row in rows]
+    keys = np.array([[row.seed for row in rows], [row.token_index for row in rows]], dtype=np.uint64).view(np.int64)
+    seeds, indices = torch.from_numpy(keys).to(logits.device, non_blocking=True)
+    heat = torch.tensor(temperatures, dtype=torch.float32).to(logits.device, non_blocking=True)
+    return ops.sample_rows(logits, heat, seeds, indices).tolist()
 
 
 def _argmax(logits: np.ndarray) -> tuple[list[int], list[float]]:

@@ -106,6 +106,8 @@ class Worker:
         self._leaving: dict[str, Add | None] = {}  # dropped, not out of the engine yet; what to add once it is
         self._cancelled: set[str] = set()  # the engine has not told of their ends yet
         self._stopping = False
+        self._made: list[tuple[list[Outgoing], Any]] = []  # outputs of steps, not handed over yet
+        engine.before_forward = self._hand_over
         self._n = 0
         self._status = replace(
             status,
@@ -122,6 +124,7 @@ class Worker:
         while True:
             is_news = self._obey()
             if self._stopping:
+                self._hand_over()
                 return
             if self._engine.has_work and (is_news or self._engine.seconds_to_next_step() <= 0):
                 self._step()
@@ -130,12 +133,14 @@ class Worker:
         """Carry out all orders that are there; with nothing to run, wait for one. Whether there were any."""
         orders = self._orders
         if not self._engine.has_work:
+            self._hand_over()
             self._report(None)
             self._carry_out(orders.get())
         elif (seconds := self._engine.seconds_to_next_step()) <= 0:
             if orders.empty():
                 return False
         else:
+            self._hand_over()
             self._report(None)
             try:
                 self._carry_out(orders.get(timeout=min(seconds, WAIT_AT_ONCE)))
@@ -232,13 +237,20 @@ class Worker:
         events += [self._entries.finish(finish, self._n, now) for finish in output.finishes]
         items = [Outgoing(self._claims[e.request_id], e) for e in events if e.request_id in self._claims]
         if items or record is not None:
-            self._link.publish(items, record)
+            self._made.append((items, record))
         for finish in output.finishes:
             self._claims.pop(finish.request_id, None)
             self._cancelled.discard(finish.request_id)
             if add := self._leaving.pop(finish.request_id, None):
                 self._add(add)
         self._report(record)
+
+    def _hand_over(self) -> None:
+        """Give what steps have put out to the broker thread. Best as the next forward pass begins: before that the two
+        threads would contend for the interpreter, and the step waited while the other one writes JSON."""
+        made, self._made = self._made, []
+        for items, record in made:
+            self._link.publish(items, record)
 
     def _report(self, record: Any) -> None:
         """Bring the heartbeat's status up to date: after a step, while a batch fills, and on going idle; then the pool

@@ -74,6 +74,27 @@ def test_cut_shows_what_was_held_back() -> None:
     assert (one.reason, one.seq) == (FinishReason.CANCELLED, 2)
 
 
+@pytest.mark.parametrize("stop", [(), ("bcx", "cda")])
+@pytest.mark.parametrize("at_once", [1, 2, 3, 7])
+def test_telling_later_tells_the_same(stop: tuple[str, ...], at_once: int) -> None:
+    """The end is known when a token is taken, whether by its id, by length or by a stop string."""
+    ids = [A, HALF, OTHER_HALF, B, C, D, A]
+    first, later = answer(7, stop=stop), answer(7, stop=stop)
+    expected = [first.push(i) for i in ids]
+    deltas = []
+    for start in range(0, 7, at_once):
+        group = ids[start : start + at_once]
+        for i in group:
+            later.take(i)
+        assert (later.reason is None) == (start + at_once < 7)
+        deltas += [later.tell() for _ in group]
+    assert deltas == expected
+    assert (later.text, later.seq, later.reason, later.unsent_ids) == (
+        *(first.text, first.seq, first.reason),
+        first.unsent_ids,
+    )
+
+
 def test_replay_numbers_the_deltas_as_the_first_time() -> None:
     ids = [A, HALF, OTHER_HALF, B, C, D, A]
     first = answer(stop=["bcx"])

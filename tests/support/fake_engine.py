@@ -6,6 +6,7 @@ Token ids are positions in the prompt's word list, so an answer is a pure functi
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 from types import SimpleNamespace
@@ -59,6 +60,7 @@ class FakeEngine:
     crash_on: str = ""  # a word that it can't bear
     epoch: int = 0
     model_name: str = "fake"
+    before_forward: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self.tokenizer = FakeTokenizer()
@@ -92,6 +94,7 @@ class FakeEngine:
         return True
 
     def step(self) -> SimpleNamespace:
+        self.before_forward()
         time.sleep(self.step_seconds)
         self._n += 1
         deltas, finishes = [], []

@@ -29,7 +29,7 @@ def document() -> str:
 def _shown(name: str, default: Any) -> str:
     if name == "data_dir" or default is None or default in ("", ()):
         return ""
-    return f"`{int(default) if name == 'kv_memory' else default}`"
+    return f"`{default}`"
 
 
 if __name__ == "__main__":

@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from inference.execution.batch import Batch
 from inference.execution.cache import KVCache
-from inference.execution.device_batch import DeviceBatch, placed
+from inference.execution.device_batch import Placer
 from inference.execution.models import foreign_attention as paged
 from inference.execution.models.decoder_config import end_ids
 from inference.execution.models.errors import ModelError
@@ -47,6 +46,7 @@ class ForeignModel:
         self.max_model_len = max_model_len
         self.eos_token_ids = eos_token_ids
         self.dtype, self.device = dtype, model.device
+        self._placer = Placer(model.device)
         self._model, self._layers = model, layers
         self._attention = paged.PagedAttention(len(layers))
         paged.attach(model, self._attention)
@@ -69,19 +69,17 @@ class ForeignModel:
 
         To transformers the batch is one sequence of T tokens; only positions and attention tell whose they are.
         """
+        inputs = self._placer.place(batch)
         # Not all models take zero rows: a chunk that wants no logits computes one and drops it.
-        rows = self._place(batch.logits_rows if len(batch.logits_rows) else np.zeros(1, np.int64))
-        with self._attention.batch(DeviceBatch.of(batch, self.device), cache):
+        rows = inputs.logits_rows if len(batch.logits_rows) else inputs.logits_rows.new_zeros(1)
+        with self._attention.batch(inputs, cache):
             logits = _logits(
                 self._model,
-                self._place(batch.token_ids),
-                self._place(batch.positions),
+                inputs.token_ids,
+                inputs.positions,
                 **({"logits_to_keep": rows} if self._keeps_rows else {}),
             )
         return (logits if self._keeps_rows else logits[rows])[: len(batch.logits_rows)].float()
-
-    def _place(self, array: np.ndarray) -> torch.Tensor:
-        return placed(array, self.device)
 
 
 def load_foreign(folder: Path, dtype: torch.dtype, device: torch.device, max_model_len: int | None) -> ForeignModel:

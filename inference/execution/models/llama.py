@@ -10,7 +10,7 @@ device has it, all layers but the last run in one call (`ops.run_stack`).
 Precision: weights, matrix products and the KV cache are in the model's dtype; the residual stream, the norms, softmax
 and rotation are float32, and so are the best logits (see head.py). In bfloat16 this halves the distance from the
 float32 model's logits that a bfloat16 residual and bfloat16 logits have, as in transformers (0.045 against 0.088 nats,
-root mean square over the gaps between the five best tokens of SmolLM2-135M), for two small operations a norm.
+root mean square over the gaps between the five best tokens of SmolLM2-135M).
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from inference.execution.batch import Batch
 from inference.execution.cache import KVCache
-from inference.execution.device_batch import DeviceBatch, placed
+from inference.execution.device_batch import DeviceBatch, Placer
 from inference.execution.models.decoder_config import DecoderConfig
 from inference.execution.models.head import Head
 from inference.execution.models.rope import rope_tables
@@ -61,7 +60,7 @@ class Layer:
 
 
 class LlamaModel:
-    """The decoder. Answers to `models.protocol.Model`."""
+    """The decoder. Answers to `models.protocol.DeviceModel`."""
 
     def __init__(
         self, config: DecoderConfig, weights: WeightFolder, dtype: torch.dtype, device: torch.device, max_model_len: int
@@ -71,6 +70,7 @@ class LlamaModel:
         self.vocab_size = config.vocab_size
         self.max_model_len = max_model_len
         self.eos_token_ids = config.eos_token_ids
+        self._placer = Placer(device)
         self._scale = config.head_dim**-0.5
         self._heads = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
         shape = ops.StackShape(
@@ -82,7 +82,7 @@ class LlamaModel:
             config.rms_norm_eps,
         )
         # All layers but the last, of which often only some rows are wanted.
-        stacked = config.num_layers - 1 if _is_plain(config) and ops.can_stack(shape, dtype, device) else 0
+        stacked = config.num_layers - 1 if ops.can_stack(shape, dtype, device) else 0
         packed = (_weights(config, weights, i, with_four_bits=True) for i in range(stacked))
         self._stack = ops.pack_stack(shape, packed) if stacked else None
         self._stacked = stacked
@@ -102,7 +102,11 @@ class LlamaModel:
         return 2 * c.num_layers * c.num_kv_heads * c.head_dim * block_size * self.dtype.itemsize
 
     def forward(self, batch: Batch, cache: KVCache) -> torch.Tensor:
-        """Logits float32 [S, vocab_size] of batch.logits_rows; writes the KV of all T rows.
+        """Logits float32 [S, vocab_size] of batch.logits_rows; writes the KV of all T rows."""
+        return self.compute(self._placer.place(batch), cache)
+
+    def compute(self, batch: DeviceBatch, cache: KVCache) -> torch.Tensor:
+        """`forward` of a batch that is on the device. Launches only: it reads nothing back.
 
         The last layer's keys and values are written for all rows, the rest of it is computed for the wanted rows' sake
         only: everything after its attention runs over S rows, not T.
@@ -110,14 +114,14 @@ class LlamaModel:
         inputs = self._inputs(batch)
         last = len(self._layers) - 1
         caches = cache.layers[self._stacked :]
-        rows = None if len(batch.logits_rows) == len(batch.token_ids) else self._place(batch.logits_rows)
-        residual = torch.nn.functional.embedding(self._place(batch.token_ids), self._embedding).float()
+        rows = None if batch.wants_all else batch.logits_rows
+        residual = torch.nn.functional.embedding(batch.token_ids, self._embedding).float()
         if self._stack is not None:
             ops.run_stack(self._stack, residual, cache.layers[: self._stacked], inputs)
-        x = self._norm(residual, self._layers[0].attention_norm)
+        x = self._add_norm(None, residual, self._layers[0].attention_norm)
         for i, (layer, (key_cache, value_cache)) in enumerate(zip(self._layers, caches, strict=True)):
-            query, key, value = self._qkv(layer, x, inputs)
-            ops.write_kv(key, value, key_cache, value_cache, inputs.slots)
+            query, key, value = self._qkv(layer, x)
+            ops.rotary_write_kv(query, key, value, inputs.cos, inputs.sin, key_cache, value_cache, inputs.slots)
             if i == last and rows is not None and not len(rows):
                 break
             x = self._attend(query, key_cache, value_cache, inputs)
@@ -130,32 +134,33 @@ class LlamaModel:
             return self._head(x)
         return torch.empty(0, self.vocab_size, device=self.device)  # a chunk of prefill that wants no logits
 
-    def _inputs(self, batch: Batch) -> ops.PagedInputs:
-        positions = self._place(batch.positions)
-        return ops.PagedInputs(self._cos[positions], self._sin[positions], *DeviceBatch.of(batch, self.device))
+    def _inputs(self, batch: DeviceBatch) -> ops.PagedInputs:
+        return ops.PagedInputs(
+            self._cos[batch.positions],
+            self._sin[batch.positions],
+            batch.slots,
+            batch.block_tables,
+            batch.query_starts,
+            batch.context_lens,
+            batch.max_query_len,
+            batch.max_context_len,
+        )
 
-    def _qkv(
-        self, layer: Layer, x: torch.Tensor, inputs: ops.PagedInputs
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Rotated query [T, H, D], rotated key and value [T, KH, D]; rows may be slices of one tensor."""
+    def _qkv(self, layer: Layer, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Query [T, H, D], key and value [T, KH, D], not rotated yet; rows may be slices of one tensor."""
         qkv = layer.qkv(x).view(len(x), -1, self.config.head_dim)
         query, key, value = qkv.split_with_sizes(self._heads, 1)
         if layer.query_norm is not None and layer.key_norm is not None:
             query, key = self._norm_heads(query, layer.query_norm), self._norm_heads(key, layer.key_norm)
-        ops.rotary(query, key, inputs.cos, inputs.sin)
         return query, key, value
 
     def _norm_heads(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Norm of each head of x [T, heads, D] on its own."""
         return ops.rms_norm(x.reshape(-1, x.shape[2]), weight, self.config.rms_norm_eps).view(x.shape)
 
-    def _norm(self, residual: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return ops.rms_norm(residual, weight, self.config.rms_norm_eps).to(self.dtype)
-
-    def _add_norm(self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def _add_norm(self, x: torch.Tensor | None, residual: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Add x to the residual stream, in place, and give the norm of the sum."""
-        residual += x
-        return self._norm(residual, weight)
+        return ops.add_norm(x, residual, weight, self.config.rms_norm_eps, self.dtype)
 
     def _attend(
         self, query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, inputs: ops.PagedInputs
@@ -172,14 +177,6 @@ class LlamaModel:
             inputs.max_context_len,
         )
         return attended.view(len(query), -1)
-
-    def _place(self, array: np.ndarray) -> torch.Tensor:
-        return placed(array, self.device)
-
-
-def _is_plain(config: DecoderConfig) -> bool:
-    """Whether its layers have nothing but the six weights of ops.LayerWeights."""
-    return not (config.qkv_bias or config.out_bias or config.mlp_bias or config.qk_norm)
 
 
 def _weights(
@@ -199,6 +196,12 @@ def _weights(
         there = [one for one in found if one is not None]
         return ops.FourBits(*map(torch.cat, zip(*there, strict=True))) if len(there) == len(parts) else None
 
+    def biases(biased: bool, *parts: tuple[str, int]) -> torch.Tensor | None:
+        return torch.cat([weights.take(f"{prefix}{name}.bias", rows) for name, rows in parts]) if biased else None
+
+    def head_norm(name: str) -> torch.Tensor | None:
+        return weights.take(f"{prefix}self_attn.{name}.weight", config.head_dim) if config.qk_norm else None
+
     return ops.LayerWeights(
         attention_norm=weights.take(f"{prefix}input_layernorm.weight", hidden).float(),
         qkv=stacked(*_qkv_parts(config)),
@@ -214,6 +217,14 @@ def _weights(
         )
         if with_four_bits
         else (None,) * 4,
+        biases=(
+            biases(config.qkv_bias, *_qkv_parts(config)),
+            biases(config.out_bias, ("self_attn.o_proj", hidden)),
+            biases(config.mlp_bias, *gate_up),
+            biases(config.mlp_bias, ("mlp.down_proj", hidden)),
+        ),
+        query_norm=head_norm("q_norm"),
+        key_norm=head_norm("k_norm"),
     )
 
 
@@ -223,23 +234,9 @@ def _qkv_parts(config: DecoderConfig) -> tuple[tuple[str, int], ...]:
 
 
 def _layer(config: DecoderConfig, weights: WeightFolder, index: int) -> Layer:
-    hidden, inner, prefix = config.hidden_size, config.intermediate_size, f"model.layers.{index}."
-    plain = _weights(config, weights, index)
-
-    def linear(weight: torch.Tensor, biased: bool, *parts: tuple[str, int]) -> Linear:
-        bias = torch.cat([weights.take(f"{prefix}{name}.bias", rows) for name, rows in parts]) if biased else None
-        return Linear(ops.pack_linear(weight), bias)
-
-    def head_norm(name: str) -> torch.Tensor | None:
-        return weights.take(f"{prefix}self_attn.{name}.weight", config.head_dim) if config.qk_norm else None
-
-    return Layer(
-        attention_norm=plain.attention_norm,
-        qkv=linear(plain.qkv, config.qkv_bias, *_qkv_parts(config)),
-        query_norm=head_norm("q_norm"),
-        key_norm=head_norm("k_norm"),
-        out=linear(plain.out, config.out_bias, ("self_attn.o_proj", hidden)),
-        mlp_norm=plain.mlp_norm,
-        gate_up=linear(plain.gate_up, config.mlp_bias, ("mlp.gate_proj", inner), ("mlp.up_proj", inner)),
-        down=linear(plain.down, config.mlp_bias, ("mlp.down_proj", hidden)),
+    taken = _weights(config, weights, index)
+    matrices = (taken.qkv, taken.out, taken.gate_up, taken.down)
+    qkv, out, gate_up, down = (
+        Linear(ops.pack_linear(weight), bias) for weight, bias in zip(matrices, taken.biases, strict=True)
     )
+    return Layer(taken.attention_norm, qkv, taken.query_norm, taken.key_norm, out, taken.mlp_norm, gate_up, down)

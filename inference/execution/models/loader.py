@@ -24,8 +24,9 @@ __all__ = ["LoadedModel", "ModelError", "load_model"]
 
 log = logging.getLogger("batchscope.engine")
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
+BFLOAT16_CAPABILITY = 8  # of a CUDA device: Ampere
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ def load_model(config: EngineConfig, progress: Callable[[str], None] | None = No
         return LoadedModel(_scripted(config.model.removeprefix(SCRIPTED), folder), folder, name, "float32", "cpu")
     device = _device(config.device)
     dtype = _dtype(config.dtype, device)
+    _sum_in_float32()
     where = torch.device(device)
     if is_native(read_raw(folder)):
         model = _native(folder, DTYPES[dtype], where, config.max_model_len)
@@ -90,10 +92,22 @@ def _device(device: str) -> str:
 
 
 def _dtype(dtype: str, device: str) -> str:
-    """auto: bfloat16 where the hardware multiplies it, else float32."""
+    """auto: bfloat16 where the hardware multiplies it, else float16 on a GPU and float32 on a CPU."""
+    if device == "cpu" and dtype == "float16":
+        raise ModelError("dtype is float16, which is for GPUs only; on a CPU set it to auto, bfloat16 or float32.")
     if dtype != "auto":
         return dtype
-    return "bfloat16" if device == "cuda" or BFLOAT16_FLAGS & cpu_flags() else "float32"
+    if device == "cuda":
+        return "bfloat16" if torch.cuda.get_device_capability()[0] >= BFLOAT16_CAPABILITY else "float16"
+    return "bfloat16" if BFLOAT16_FLAGS & cpu_flags() else "float32"
+
+
+def _sum_in_float32() -> None:
+    """cuBLAS may otherwise round partial sums of a product to its inputs' dtype, or float32 inputs to fewer bits."""
+    matmul = torch.backends.cuda.matmul
+    matmul.allow_tf32 = False
+    matmul.allow_bf16_reduced_precision_reduction = False
+    matmul.allow_fp16_reduced_precision_reduction = False
 
 
 def cpu_flags(path: Path = Path("/proc/cpuinfo")) -> set[str]:

@@ -32,6 +32,35 @@ def test_arrays_of_a_chunk_a_decode_and_a_recomputation() -> None:
     }
 
 
+def test_drafts_follow_the_newest_token_and_all_want_logits() -> None:
+    rows = [
+        ScheduledRow(request(0, [3], [10, 11], [12]), 2, 1, True),
+        ScheduledRow(request(1, [9, 4], [10, 11], [12]), 2, 4, True, (20, 21, 22)),
+        ScheduledRow(request(2, [7], [30, 31, 32], []), 0, 2, False),
+        ScheduledRow(request(3, [5], [13, 14], [15]), 2, 2, True, (23,)),
+    ]
+    batch = BatchBuilder(4, 4).build(rows)
+    assert batch.token_ids.tolist() == [12, 12, 20, 21, 22, 30, 31, 15, 23]
+    assert batch.positions.tolist() == [2, 2, 3, 4, 5, 0, 1, 2, 3]
+    assert batch.slots.tolist() == [14, 38, 39, 16, 17, 28, 29, 22, 23]
+    assert batch.context_lens.tolist() == [3, 6, 2, 4]
+    assert batch.logits_rows.tolist() == [0, 1, 2, 3, 4, 7, 8]
+    assert batch.logits_rows.dtype == np.int64
+
+
+def test_blocks_given_back_are_gone_from_the_table() -> None:
+    builder = BatchBuilder(1, 4)
+    one = request(0, [3, 4], [5, 6], [7, 8])
+    builder.build([ScheduledRow(one, 3, 3, True, (9, 9))])
+    one.block_table = [3, 6]
+    assert builder.build([ScheduledRow(one, 3, 2, True, (9,))]).block_tables.tolist() == [[3, 6]]
+
+
+def test_a_batch_in_which_nobody_samples_wants_no_logits() -> None:
+    batch = BatchBuilder(1, 4).build([ScheduledRow(request(0, [3], [5, 6, 7], []), 0, 2, False)])
+    assert batch.logits_rows.tolist() == []
+
+
 def test_a_seat_that_changes_hands_shows_nothing_of_its_last_holder() -> None:
     builder = BatchBuilder(2, 1)
     long = request(0, list(range(1, 41)), [5] * 40, [])

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.gpu import needs_gpu
 
 from inference.config import SamplingParams
 from inference.execution.sampler import NO_TOKEN, NUMERICAL_ERROR, Sampled, Sampler, SampleRow
@@ -301,7 +302,7 @@ def test_no_rows() -> None:
     assert Sampler().sample(torch.zeros(0, 5), []) == []
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@needs_gpu
 def test_a_device_gives_what_the_cpu_gives() -> None:
     logits = random_logits(6)
     rows = [row(i, i, (2,), temperature=i % 2, top_p=0.9, min_tokens=3, logprobs=i % 3) for i in range(6)]

@@ -155,6 +155,7 @@ def test_a_lost_claim_takes_only_its_own_request_along() -> None:
     loop._carry_out(Drop("another"))
     while engine.has_work:
         loop._step()
+    loop._hand_over()
     assert {item.claim.token for item in link.items} == {"second"}
     assert [type(item.event).__name__ for item in link.items] == ["Delta", "Delta", "Finish"]
 
@@ -179,6 +180,7 @@ def test_a_request_that_is_cancelled_dropped_and_added_between_two_steps_begins_
         loop._carry_out(order)
     while engine.has_work:
         loop._step()
+    loop._hand_over()
     events = [item.event for item in link.items if item.claim.token == "second"]
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert events[-1].finish_reason == "length"

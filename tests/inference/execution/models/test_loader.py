@@ -65,6 +65,18 @@ def test_auto_is_float32_where_the_cpu_is_unknown(tmp_path: Path) -> None:
     assert cpu_flags(tmp_path / "missing") == set()
 
 
+@pytest.mark.parametrize(("capability", "expected"), [((7, 5), "float16"), ((8, 0), "bfloat16"), ((12, 0), "bfloat16")])
+def test_auto_on_a_gpu(capability: tuple[int, int], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    assert loader._dtype("auto", "cuda") == expected
+    assert [loader._dtype(dtype, "cuda") for dtype in loader.DTYPES] == ["float32", "bfloat16", "float16"]
+
+
+def test_float16_is_for_gpus(folder: Path) -> None:
+    with pytest.raises(ModelError, match="float16, which is for GPUs only; on a CPU set it to auto, bfloat16"):
+        load(folder, dtype="float16")
+
+
 def test_max_model_len_is_the_smaller_and_never_more_than_the_model_has(folder: Path) -> None:
     assert load(folder, max_model_len=50).model.max_model_len == 50
     with pytest.raises(ModelError, match="max_model_len is 129, and the model was made for 128 positions"):
