@@ -43,7 +43,7 @@ help:
 	@echo "make test-slow  the long ones"
 	@echo "make lint       ruff, types, import rules, browser tests' lint"
 	@echo "make fix        format and mend what ruff can"
-	@echo "make bench      measure this machine"
+	@echo "make bench      measure this machine: the engine, its limits, and PEERS=\"COMMAND; COMMAND\" in turn"
 
 run: setup
 	@exec $(BIN)/python manage.py serve
@@ -72,10 +72,10 @@ fix: setup-test
 pictures: setup-test
 	@PYTHONPATH=.:tests $(BIN)/python tests/support/pictures.py
 
-bench: setup
-	@$(BIN)/python -m bench.burst
-	@$(BIN)/python -m bench.policies
-	@$(BIN)/python -m bench.attention
+# PEERS: other engines' commands with ; between them.  FLAGS: of `python -m bench`, such as --quick.
+bench: export BENCH_PEERS := $(PEERS)
+bench: setup $(S)/bench-packages
+	@$(BIN)/python -m bench --peers "$$BENCH_PEERS" $(FLAGS)
 
 setup: $(S)/packages $(S)/bundle $(S)/locale $(S)/model
 setup-test: setup $(S)/test-packages $(S)/chromium
@@ -98,6 +98,11 @@ $(S)/packages: $(S)/venv pyproject.toml constraints-cpu.txt
 $(S)/test-packages: $(S)/packages
 	@echo "[test] packages of the test run"
 	@$(PIP) $(CONSTRAINTS) -e '.[test]' $(PIP_PROGRESS) $(call or_say,test packages could not be installed; the reason stands above.)
+	@touch $@
+
+$(S)/bench-packages: $(S)/packages
+	@echo "[bench] packages of the benchmark"
+	@$(PIP) $(CONSTRAINTS) -e '.[bench]' $(PIP_PROGRESS) $(call or_say,packages of the benchmark could not be installed; the reason stands above.)
 	@touch $@
 
 $(S)/node: $(S)/venv
