@@ -14,6 +14,7 @@ import shlex
 import shutil
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 
 from bench import load_parts, speed_parts
@@ -124,9 +125,20 @@ def run(options: argparse.Namespace) -> str:
     for name in names:
         heading, measure = STAGES[name]
         progress.stage(heading)
-        texts.append((heading, measure(bench)))
+        texts.append((heading, measured(measure, bench)))
     title = f"`python -m bench{' --quick' if options.quick else ''}`, {options.model}"
     return section(title, describe(), versions(), texts)
+
+
+def measured(measure: Callable[[Bench], str], bench: Bench) -> str:
+    """What a part has to say. One that breaks does not take along what others have measured."""
+    try:
+        return measure(bench)
+    except (ModelError, ParameterError, PeerError):
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        return f"Not measured: {type(error).__name__}: {error}"
 
 
 def main() -> int:
