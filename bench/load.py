@@ -25,7 +25,7 @@ from inference.config import POLICIES
 
 TRACE = Path(__file__).resolve().parent / "data" / "azure_llm_trace_2023_conv_300.csv"
 PROMPT_SCALE, OUTPUT_SCALE = 8, 4
-RATES = (1.0, 2.0, 4.0, 8.0, 16.0)  # requests a second
+RATES = (2.0, 4.0, 8.0, 16.0, 32.0)  # requests a second
 SECONDS = 20.0  # for which requests arrive, within COUNTS
 COUNTS = (24, 160)  # least and most requests of one run
 

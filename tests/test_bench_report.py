@@ -159,3 +159,11 @@ def test_there_are_prompts_of_both_kinds() -> None:
         chats = drafts.chats(kind)
         assert len(chats) >= 8
         assert all(chat[0]["role"] == "user" and chat[0]["content"] for chat in chats)
+
+
+def test_the_axes_of_the_picture_hold_all_points() -> None:
+    points = [Point(policy, rate, 90.0, rate, 7 * rate, 0.01) for policy in picture.LOOKS for rate in (1.0, 32.0)]
+    through, latency = picture.figure_of(points).axes
+    assert through.get_ylim()[0] == 0 < 90 < through.get_ylim()[1]
+    assert 0 < latency.get_ylim()[0] < 1 < 7 * 32 < latency.get_ylim()[1]
+    assert len(latency.lines) == 2 * len(picture.LOOKS)
