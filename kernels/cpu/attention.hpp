@@ -145,9 +145,7 @@ void softmax_rows(Scratch& s, int first, int positions, Visible visible) {
             store(s.scores + r * TILE + j * W, x);
             top = x > top ? x : top;  // a NaN score does not raise the top; it makes its weight NaN below
         }
-        float most = top[0];
-        for (int i = 1; i < W; i++) most = std::max(most, top[i]);
-        s.next_top[r] = most;
+        s.next_top[r] = largest(top);
     }
     for (int r = first / W * W; r < s.padded_rows; r += W)
         store(s.decay + r, exp_nonpositive(load(s.top + r) - load(s.next_top + r)));
@@ -181,8 +179,8 @@ void prefetch(const AttentionArgs& a, int sequence, int kv_head, int start) {
         int64_t base = (int64_t(table[p / a.block_size]) * a.kv_heads + kv_head) * slab;
         const T *keys = (const T*)a.key_cache + base, *values = (const T*)a.value_cache + base;
         for (int64_t i = 0; i < slab; i += 64 / int64_t(sizeof(T))) {
-            __builtin_prefetch(keys + i);
-            __builtin_prefetch(values + i);
+            __builtin_prefetch(keys + i, 0, 2);  // to L2: a whole tile at once is more than L1 has buffers for
+            __builtin_prefetch(values + i, 0, 2);
         }
     }
 }
@@ -190,12 +188,14 @@ void prefetch(const AttentionArgs& a, int sequence, int kv_head, int start) {
 template <class T>
 void locate(const AttentionArgs& a, const int32_t* table, int kv_head, int start, int positions, Tile<T>& tile) {
     const int64_t slab = int64_t(a.head_dim) * a.block_size;
-    const T *keys = (const T*)a.key_cache, *values = (const T*)a.value_cache;
-    for (int p = 0; p < positions; p++) {
-        int block = (start + p) / a.block_size, offset = (start + p) % a.block_size;
-        int64_t base = (int64_t(table[block]) * a.kv_heads + kv_head) * slab;
-        if (p % W == 0) tile.keys[p / W] = keys + base + offset;
-        tile.values[p] = values + base + int64_t(offset) * a.head_dim;
+    int block = start / a.block_size, offset = start % a.block_size;
+    for (int p = 0; p < positions; block++, offset = 0) {  // block by block: a division a position would cost a fifth of it all
+        const int64_t base = (int64_t(table[block]) * a.kv_heads + kv_head) * slab;
+        const T *keys = (const T*)a.key_cache + base, *values = (const T*)a.value_cache + base;
+        for (const int end = std::min(p + a.block_size - offset, positions); p < end; p++, offset++) {
+            if (p % W == 0) tile.keys[p / W] = keys + offset;
+            tile.values[p] = values + int64_t(offset) * a.head_dim;
+        }
     }
 }
 

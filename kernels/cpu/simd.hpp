@@ -120,6 +120,16 @@ static inline float sum(vf v) {
 #endif
 }
 
+static inline float largest(vf v) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_max_ps((__m512)v);
+#else
+    float most = v[0];
+    for (int i = 1; i < W; i++) most = std::max(most, v[i]);
+    return most;
+#endif
+}
+
 static inline vf lane_index() {
     vf v;
     for (int i = 0; i < W; i++) v[i] = float(i);
