@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import shutil
 import statistics
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from bench.made_up import BLOCKS, Iterations, snapshot
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "static" / "dist"
 ORIGIN = "http://frames.test"
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--no-first-run"]
 FRAME_S = 0.05  # as playground/sockets/scheduler.py sends them
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 PAGE = """<!doctype html><html lang="en" data-theme="light"><head><meta charset="utf-8"><title>frames</title>
@@ -37,6 +38,11 @@ TIMING = """(() => {
   const tick = (now) => { if (last) times.gaps.push(now - last); last = now; real(tick); };
   real(tick);
 })();"""
+
+
+def chromium() -> str | None:
+    """The system's browser; None: Playwright's own."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 async def answer(route: Any) -> None:
@@ -80,11 +86,8 @@ async def feed(socket: Any, seats: int, per_second: float) -> None:
 async def measure(seats: int, per_second: float, seconds: float, width: int, ratio: float) -> dict[str, list[float]]:
     from playwright.async_api import async_playwright
 
-    sys.path.insert(0, str(ROOT / "tests"))
-    from support.chromium import LAUNCH_ARGS, executable
-
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=executable(), args=LAUNCH_ARGS)
+        browser = await playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
         page = await browser.new_page(viewport={"width": width, "height": 1300}, device_scale_factor=ratio)
         feeding: list[asyncio.Task[None]] = []
         await page.add_init_script(TIMING)

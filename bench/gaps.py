@@ -65,7 +65,7 @@ def measure(engine: Engine, setting: float | None, seconds: float, vocab_size: i
         for finish in step.finishes:
             if finish.request_id in under_way:
                 under_way.remove(finish.request_id)
-                first.append(finish.receipt["queue"] + finish.receipt["prefill"])
+                first.append(finish.receipt["details"]["ttft"])
     end(engine, list(streams))
     return Gaps(
         setting,

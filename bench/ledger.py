@@ -6,34 +6,29 @@ One engine in its worker, with a broker and a web process of its own, decodes al
 the store of segments, with it, and with viewers on /ws/scheduler/ as well; so growing contexts and the machine's moods
 meet all of them alike. What is compared is the time from one iteration's begin to the next one's.
 
-Knows: the worker's parts, the scheduler's socket. Must not know: the web's inside. The viewers run in a process of the
-lowest priority, since the cores of a viewer's machine are not the server's; the web process has no such excuse.
+Knows: the worker's parts. Must not know: the web's inside. The viewers only read bytes, in a process of the lowest
+priority, since the cores of a viewer's machine are not the server's; the web process has no such excuse.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import os
 import secrets
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
-from bench.machine import ROOT
-from bench.service import sign_in
 from bench.steps import end, params_of, prompts_of
+from bench.viewers import cpu_seconds, watching, web
 from bench.worker import broker
 from inference import Engine, EngineConfig
 from inference.scheduling.ledger import IterationRecord
@@ -55,14 +50,23 @@ class Window:
     viewers: int
 
 
+class Span(NamedTuple):
+    """A window that was measured: from when to when, ms; seconds of the web process's CPU time."""
+
+    begun: float
+    over: float
+    web_cpu: float
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """ms from begin to begin."""
+    """ms from begin to begin.  web: share of a core that the web process takes."""
 
     name: str
     steps: int
     median: float
     mean: float
+    web: float
 
 
 def measure(engine: Engine, requests: int, viewers: int, seconds: float, rounds: int) -> list[Figure]:
@@ -77,8 +81,12 @@ def measure(engine: Engine, requests: int, viewers: int, seconds: float, rounds:
     settings = {"policy": engine.scheduler.policy.name}
     status = EngineStatus("bench", os.getpid(), "loading", False, time.time(), settings=settings, epoch=epoch)
     names: list[str] = []
-    found: dict[str, list[tuple[float, float]]] = {window.name: [] for window in windows}
-    with broker() as url, tempfile.TemporaryDirectory(prefix="bs-") as folder, web(url, folder) as (address, cookies):
+    found: dict[str, list[Span]] = {window.name: [] for window in windows}
+    with (
+        broker() as url,
+        tempfile.TemporaryDirectory(prefix="bs-") as folder,
+        web(url, folder) as (address, cookies, pid),
+    ):
         link = BrokerLink(url, "bench", f"bench@{epoch}", orders, status, LedgerKeep(folder=Path(folder) / "ledger"))
         add = link._ledger.add
         link.start()
@@ -91,9 +99,9 @@ def measure(engine: Engine, requests: int, viewers: int, seconds: float, rounds:
                     link._ledger.add = add if window.stored else _nothing  # type: ignore[method-assign]
                     with watching(address, cookies, window.viewers):
                         time.sleep(SETTLING)
-                        begun = time.perf_counter() * 1000
+                        begun, cpu = time.perf_counter() * 1000, cpu_seconds(pid)
                         time.sleep(seconds)
-                        found[window.name].append((begun, time.perf_counter() * 1000))
+                        found[window.name].append(Span(begun, time.perf_counter() * 1000, cpu_seconds(pid) - cpu))
             finally:
                 orders.put(Stop())
 
@@ -107,27 +115,28 @@ def measure(engine: Engine, requests: int, viewers: int, seconds: float, rounds:
     return [figure(name, records, spans) for name, spans in found.items()]
 
 
-def figure(name: str, records: list[IterationRecord], spans: list[tuple[float, float]]) -> Figure:
-    """Of the pairs of neighbours that lie in one of the spans (ms)."""
+def figure(name: str, records: list[IterationRecord], spans: list[Span]) -> Figure:
+    """Of the pairs of neighbours that lie in one of the spans."""
     gaps = [
         after.t0 - one.t0
         for one, after in pairwise(records)
-        if after.n == one.n + 1 and any(begun <= one.t0 and after.t0 <= over for begun, over in spans)
+        if after.n == one.n + 1 and any(span.begun <= one.t0 and after.t0 <= span.over for span in spans)
     ]
     if not gaps:
         raise ValueError(f"no two iterations fell into the windows of {name!r}")
-    return Figure(name, len(gaps), statistics.median(gaps), statistics.mean(gaps))
+    web = sum(span.web_cpu for span in spans) / sum((span.over - span.begun) / 1000 for span in spans)
+    return Figure(name, len(gaps), statistics.median(gaps), statistics.mean(gaps), web)
 
 
 def report(figures: list[Figure]) -> str:
     first = figures[0]
     lines = [
-        "| | steps | median ms | mean ms | median against the first | mean |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| | steps | median ms | mean ms | median, change | mean, change | web process, of a core |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for one in figures:
         shares = f"{one.median / first.median - 1:+.2%} | {one.mean / first.mean - 1:+.2%}"
-        lines.append(f"| {one.name} | {one.steps} | {one.median:.2f} | {one.mean:.2f} | {shares} |")
+        lines.append(f"| {one.name} | {one.steps} | {one.median:.2f} | {one.mean:.2f} | {shares} | {one.web:.1%} |")
     return "\n".join(lines)
 
 
@@ -157,77 +166,6 @@ def _until_all_decode(engine: Engine, requests: int) -> None:
     raise RuntimeError(f"{requests} requests did not decode together within {STARTED_WITHIN:.0f} s")
 
 
-@contextlib.contextmanager
-def web(url: str, folder: str) -> Generator[tuple[str, str]]:
-    """host:port and the Cookie header of a staff session."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    env = {**os.environ, "BATCHSCOPE_REDIS_URL": url, "BATCHSCOPE_DATA_DIR": folder, "BATCHSCOPE_PORT": str(port)}
-    manage = [sys.executable, str(ROOT / "manage.py")]
-    subprocess.run([*manage, "migrate", "--verbosity", "0"], env=env, check=True)
-    made = subprocess.run([*manage, "loginlink"], env=env, check=True, capture_output=True, text=True)
-    process = subprocess.Popen([*manage, "web"], env=env, stderr=subprocess.DEVNULL)
-    try:
-        _until_up(port)
-        yield f"127.0.0.1:{port}", sign_in(made.stdout.strip())
-    finally:
-        process.terminate()
-        process.wait(20)
-
-
-def _until_up(port: int) -> None:
-    deadline = time.monotonic() + STARTED_WITHIN
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.1)
-    raise RuntimeError(f"the web process did not come up within {STARTED_WITHIN:.0f} s")
-
-
-@contextlib.contextmanager
-def watching(address: str, cookies: str, viewers: int) -> Generator[None]:
-    """So many viewers watch, in a process of their own."""
-    if not viewers:
-        yield
-        return
-    command = [sys.executable, "-m", "bench.ledger", "--watch", address, "--viewers", str(viewers)]
-    process = subprocess.Popen(
-        ["nice", "-n", "19", *command], env={**os.environ, "BENCH_COOKIES": cookies}, cwd=ROOT, stdout=subprocess.PIPE
-    )
-    try:
-        if process.stdout is None or process.stdout.readline() != b"watching\n":
-            raise RuntimeError("the viewers could not connect")
-        yield
-    finally:
-        process.kill()
-        process.wait()
-
-
-async def watch(address: str, cookies: str, viewers: int) -> None:
-    """Read what comes, until killed."""
-    import websockets
-
-    async with contextlib.AsyncExitStack() as stack:
-        opened = [
-            await stack.enter_async_context(
-                websockets.connect(
-                    f"ws://{address}/ws/scheduler/",
-                    origin=websockets.Origin(f"http://{address}"),
-                    additional_headers={"Cookie": cookies},
-                    max_size=None,
-                )
-            )
-            for _ in range(viewers)
-        ]
-        print("watching", flush=True)
-        await asyncio.gather(*map(_read, opened))
-
-
-async def _read(connection: Any) -> None:
-    async for _ in connection:
-        pass
-
-
 def main() -> int:
     found = argparse.ArgumentParser(
         prog="python -m bench.ledger", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -237,12 +175,10 @@ def main() -> int:
     found.add_argument("--viewers", type=int, default=20)
     found.add_argument("--seconds", type=float, default=4.0, help="of a window")
     found.add_argument("--rounds", type=int, default=4)
-    found.add_argument("--watch", metavar="ADDRESS", help=argparse.SUPPRESS)
     options = found.parse_args()
-    if options.watch:
-        asyncio.run(watch(options.watch, os.environ["BENCH_COOKIES"], options.viewers))
-        return 0
-    config = EngineConfig(model=options.model, max_num_seqs=options.requests, prefix_caching=False)
+    config = EngineConfig(
+        model=options.model, max_num_seqs=options.requests, prefix_caching=False, inter_token_ms=None
+    )  # prompts are computed as fast as can be, since nobody measures that
     figures = measure(Engine(config), options.requests, options.viewers, options.seconds, options.rounds)
     print(report(figures))
     return 0

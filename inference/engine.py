@@ -19,6 +19,7 @@ import torch
 from inference.answer import Answer
 from inference.checks import number
 from inference.config import EngineConfig, ParameterError, SamplingParams
+from inference.controls import Controls
 from inference.draws import Draw, draws_of, logits_of
 from inference.execution.batch import Batch
 from inference.execution.batch_builder import BatchBuilder
@@ -31,12 +32,14 @@ from inference.execution.sampler import NO_TOKEN, NUMERICAL_ERROR, Sampled, Samp
 from inference.flight import Flight, Word, last_word
 from inference.live import LiveRequest
 from inference.roster import Roster
+from inference.scheduling.account import Stage
 from inference.scheduling.blocks import BlockPool, PoolError
-from inference.scheduling.factory import new_policy, new_scheduler
+from inference.scheduling.factory import new_scheduler
 from inference.scheduling.ledger import KVUse, Ledger
+from inference.scheduling.line import Place
 from inference.scheduling.outputs import Output, RequestFinish, StepOutput
 from inference.scheduling.plan import Schedule
-from inference.scheduling.receipt import RequestTimes
+from inference.scheduling.receipt import Past
 from inference.scheduling.request import FinishReason, Request, RequestRefused, RequestState
 from inference.scheduling.token_ids import checked_ids, checked_params
 from inference.step import Outcome, Phases, Planned, now_ms
@@ -49,6 +52,7 @@ class Engine:
     """Continuous batching over a paged KV cache. `Engine(config)` loads a model; `from_parts` takes one.
 
     pool, ledger, tokenizer, model_name: to be read.  epoch: to be set by the process that runs the engine.
+    controls: pause, step, other limits, while it runs.
     before_forward: called when a forward pass is about to begin, during which other threads have the interpreter.
     """
 
@@ -74,6 +78,7 @@ class Engine:
         self.max_model_len = min(config.max_model_len or model.max_model_len, model.max_model_len)
         self.pool = BlockPool(num_kv_blocks(config, model), config.block_size)
         self.scheduler = new_scheduler(config, self.pool, self.max_model_len)
+        self.controls = Controls(config, self.scheduler)
         self.ledger = Ledger()
         self._vocab_size = model.vocab_size
         # As vLLM: ids that the model's own files name, and the one that ends a turn of the chat template.
@@ -83,7 +88,7 @@ class Engine:
         self._builder = IsolatedBuilder(BatchBuilder(config.max_num_seqs, config.block_size))
         self._sampler = IsolatedSampler(Sampler())
         self._roster = Roster(self.scheduler)
-        self._live = self._roster.live
+        self._live, self._accounts = self._roster.live, self._roster.accounts
         self._pending = Outcome()  # what ended between two steps
         self._under_way: Flight | None = None  # the iteration that a device computes
         self._n = 0
@@ -95,18 +100,16 @@ class Engine:
         return self.scheduler.has_work or bool(self._pending.finishes) or self._under_way is not None
 
     def seconds_to_next_step(self) -> float:
-        """With work: how long a step would find nothing to do if nothing else came (a batch is still filling)."""
+        """With work: how long a step would find nothing to do if nothing else came: a batch is still filling, or the
+        engine is paused (then perhaps for ever) or runs slowly."""
         if self._pending.finishes or self._under_way is not None:
             return 0.0
         now = now_ms()
         return max(0.0, self.scheduler.wakes_at(now) - now) / 1000
 
     def set_policy(self, name: str) -> None:
-        """Go on under another batching policy. What runs ends first; what waits, waits for that.
-
-        Raises ParameterError for a name that is none.
-        """
-        self.scheduler.switch_policy(new_policy(self.config, name))
+        """Go on under another batching policy: see `controls`. Raises ParameterError for a name that is none."""
+        self.controls.set_policy(name)
 
     def add_request(
         self,
@@ -118,11 +121,13 @@ class Engine:
         output_ids: Sequence[int] = (),
         grammar: Grammar | None = None,
         age: float = 0.0,
+        past: Past | None = None,
     ) -> str:
         """Queue a request; its id.
 
         output_ids: tokens it has already; they are prefilled, and the next one follows.  grammar: of the params'
         response_format, where it was compiled before.  age: seconds for which it has waited elsewhere.
+        past: where these went, as far as another engine had it.
         Raises RequestRefused for what can never run, ParameterError for n > 1 (see `SamplingParams.siblings`).
         """
         params = params or SamplingParams()
@@ -142,9 +147,10 @@ class Engine:
         request = Request(
             request_id, prompt_ids, params, seed, user, output_ids=answer.ids, arrived_ms=now - 1000 * age
         )
-        live = LiveRequest.of(request, answer, RequestTimes(request.arrived_ms))
+        live = LiveRequest.of(request, answer, self._accounts.open(request, now, 1000 * age, past))
         self.scheduler.add(request, now)
         self._live[request_id] = live
+        self._accounts.arrive(live.account)
         if answer.reason is not None:  # it had come to its end, and only word of that was lost
             self._roster.end(live, self._between)
         return request_id
@@ -168,6 +174,11 @@ class Engine:
         """Where that is told which ends between two steps."""
         return self._pending if self._under_way is None else self._under_way.outcome
 
+    def line(self) -> list[Place]:
+        """Where each waiting request stands."""
+        records = self.ledger.records
+        return self._roster.line.places(records[-1].waiting if records else ())
+
     def step(self) -> StepOutput:
         """One iteration: every running request computes some of its prompt, or its next token.
 
@@ -190,11 +201,14 @@ class Engine:
         for request, sentence in self.scheduler.deadlines.expired(phases.t0):
             self._roster.cut(self._live[request.request_id], FinishReason.EXPIRED, outcome, message=sentence)
         plan = self.scheduler.schedule(phases.t0)
+        load = plan.load()
+        self._accounts.planned(plan, load, self._n + 1, phases.t0)
         for request in plan.broken:
             self._fail(self._live[request.request_id], "internal", outcome)
-        if not plan.rows and not outcome.finishes and not self._queue_changed():
+        if not plan.rows and not plan.preempted and not outcome.finishes and not self._queue_changed():
             return None
-        flight = Flight(plan, Planned.of(self.scheduler, plan), phases, outcome)
+        self._n += 1
+        flight = Flight(plan, Planned.of(self.scheduler, plan), phases, outcome, self._n, load)
         if plan.rows:
             self._compute(flight)
         return flight
@@ -207,23 +221,27 @@ class Engine:
         flight.logits = None
         flight.phases.end("commit")
         if flight.plan.rows:
-            self.scheduler.pace.costs.observe(flight.plan.load(), flight.phases.total)
+            self.scheduler.pace.costs.observe(flight.load, flight.phases.total)
+        ended = flight.phases.ended_ms
+        self._accounts.landed(ended, self.scheduler.gate.opens_at(ended) > ended)
         flight.kv = KVUse(self.pool.free_count, self.pool.cached_count, self.pool.held_count, self.pool.num_blocks)
+        flight.blocks = self.scheduler.kv.changes()
 
     def _report(self, flight: Flight) -> StepOutput:
         """Tell the rest."""
         self._roster.tell(flight)
         self._roster.end_failed(flight)
-        self._n += 1
-        config = self.config
-        record = flight.record(self._n, self.epoch, config.max_num_batched_tokens, config.max_num_seqs)
+        record = flight.record(self.epoch)
         self.ledger.append(record)
         if not self.has_work:
             self._check_idle()
         return StepOutput(flight.outcome.deltas, flight.outcome.finishes, record)
 
     def _queue_changed(self) -> bool:
-        """Whether there is something new to tell of those who wait, though nothing runs."""
+        """Whether there is something new to tell of those who wait, though nothing runs. Between two iterations of a
+        slow engine there is not: the next one will tell."""
+        if self.scheduler.gate.is_resting:
+            return False
         before, self._told_of = self._told_of, self.scheduler.queue.version
         return before != self._told_of and bool(self.scheduler.waiting)
 
@@ -238,6 +256,8 @@ class Engine:
         """
         if self.has_work:
             raise RuntimeError("generate() needs the engine for itself, and there are requests under way")
+        if self.controls.paused:
+            raise RuntimeError("generate() needs an engine that is not paused")
         each = list(params) if isinstance(params, Sequence) else [params or SamplingParams()] * len(prompts)
         if len(each) != len(prompts):
             raise ParameterError(f"there are {len(prompts)} prompts and {len(each)} parameters; give one, or one each")
@@ -267,8 +287,9 @@ class Engine:
         """Start the forward pass of a planned iteration."""
         plan, phases = flight.plan, flight.phases
         batch = self._build(plan, flight.outcome)
-        for row in plan.rows:
-            self._live[row.request.request_id].times.start(phases.t0, phases.started_at)
+        for request in plan.joined:
+            if (live := self._live.get(request.request_id)) is not None:  # else it could not be built
+                live.times.started_at = live.times.started_at or phases.started_at
         phases.end("schedule")
         if batch is None:
             return
@@ -325,6 +346,7 @@ class Engine:
         self._purge(request.block_table)
         self.scheduler.preempt(request)
         plan.preempted.append(request)
+        self._accounts.lost(self._live[request.request_id].account, now_ms())
         if request.lookup is not None:
             request.lookup.stop()
 
@@ -336,7 +358,9 @@ class Engine:
         if not live.take(token):
             self._fail(live, "internal", flight.outcome)
             return
-        live.times.token(now, wall)
+        if live.account.stage is not Stage.DECODE:
+            self._accounts.token(live.account, now)
+            live.times.first_token_at = live.times.first_token_at or wall
         is_last = live.answer.reason is not None
         flight.untold.append(last_word(live, self._roster.leave(live)) if is_last else Word(live))
         if not self._runner.is_async:

@@ -22,10 +22,11 @@ import torch
 from inference.draws import Draw
 from inference.execution.sampler import SampleRow
 from inference.live import LiveRequest
-from inference.scheduling.ledger import Budget, IterationRecord, KVUse
+from inference.scheduling.cost_model import Load
+from inference.scheduling.ledger import BlockChange, Budget, IterationRecord, KVUse
 from inference.scheduling.plan import Schedule
 from inference.scheduling.request import RequestState
-from inference.step import Outcome, Phases, Planned, now_ms
+from inference.step import Outcome, Phases, Planned
 
 
 class Word(NamedTuple):
@@ -33,24 +34,27 @@ class Word(NamedTuple):
 
     live: LiveRequest
     is_last: bool = False
-    ended_ms: float = 0.0
     ended_at: float = 0.0
     seat: int | None = None
 
 
 @dataclass(slots=True)
 class Flight:
-    """draws, asked: who samples, and what the sampler is asked for the first token of each.  logits: None where nothing
-    was computed.  kv: the pool's state when it had landed.  untold: in order.  failed: whose text could not be made."""
+    """n: its number.  load: what is computed.  draws, asked: who samples, and what the sampler is asked for the first
+    token of each.  logits: None where nothing was computed.  kv, blocks: the pool's state when it had landed, and what
+    had changed in it since the iteration before.  untold: in order.  failed: whose text could not be made."""
 
     plan: Schedule
     planned: Planned
     phases: Phases
     outcome: Outcome
+    n: int = 0
+    load: Load = field(default_factory=Load)
     draws: list[Draw] = field(default_factory=list)
     asked: list[SampleRow | None] = field(default_factory=list)
     logits: torch.Tensor | None = None
     kv: KVUse = field(default_factory=lambda: KVUse(0, 0, 0, 0))
+    blocks: tuple[BlockChange, ...] = ()
     untold: deque[Word] = field(default_factory=deque)
     failed: list[LiveRequest] = field(default_factory=list)
 
@@ -66,11 +70,11 @@ class Flight:
             self.asked = [asked for asked, stays in zip(self.asked, staying, strict=True) if stays]
             self.draws = [draw for draw, stays in zip(self.draws, staying, strict=True) if stays]
 
-    def record(self, n: int, epoch: int, budget: int, seats: int) -> IterationRecord:
-        """What the ledger keeps of it, once all is told. budget, seats: those there are."""
+    def record(self, epoch: int) -> IterationRecord:
+        """What the ledger keeps of it, once all is told."""
         plan, planned, outcome, phases = self.plan, self.planned, self.outcome, self.phases
         return IterationRecord(
-            n=n,
+            n=self.n,
             epoch=epoch,
             started_at=phases.started_at,
             t0=phases.t0,
@@ -82,13 +86,14 @@ class Flight:
             preempted=tuple(request.request_id for request in plan.preempted),
             finished=tuple(outcome.finished),
             kv=self.kv,
-            budget=Budget(plan.num_tokens, budget),
-            seats=seats,
+            budget=Budget(plan.num_tokens, planned.budget),
+            seats=planned.seats,
             idle=planned.idle,
             padding=plan.padding,
+            blocks=self.blocks,
         )
 
 
 def last_word(live: LiveRequest, seat: int | None) -> Word:
     """Of a request that ends now."""
-    return Word(live, True, now_ms(), time.time(), seat)
+    return Word(live, True, time.time(), seat)

@@ -6,10 +6,11 @@ Knows: how the parts make what the sampler gets and what goes out at the end. Mu
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inference.answer import Answer
 from inference.execution.sampler import Sampled, SampleRow
+from inference.scheduling.account import Account
 from inference.scheduling.outputs import Output, RequestFinish, TokenDelta
 from inference.scheduling.receipt import RequestTimes
 from inference.scheduling.request import FinishReason, Request
@@ -34,12 +35,15 @@ class LiveRequest:
     request: Request
     answer: Answer
     times: RequestTimes
+    account: Account
     counts: TokenCounts | None = None
 
     @classmethod
-    def of(cls, request: Request, answer: Answer, times: RequestTimes) -> LiveRequest:
+    def of(cls, request: Request, answer: Answer, account: Account) -> LiveRequest:
         """Of a request with the answer that it has so far."""
-        return cls(request, answer, times, TokenCounts.of(request.params, request.prompt_ids, answer.ids))
+        return cls(
+            request, answer, RequestTimes(), account, TokenCounts.of(request.params, request.prompt_ids, answer.ids)
+        )
 
     def sample_row(self) -> SampleRow | None:
         """What the sampler is asked; None where that could not be made."""
@@ -67,7 +71,10 @@ class LiveRequest:
     def tell(self) -> tuple[TokenDelta | None, bool]:
         """The delta that a token brings, in their order, and whether its text could be made at all."""
         try:
-            return self.answer.tell(), True
+            delta = self.answer.tell()
+            if delta is not None and delta.seq == 1:
+                delta = replace(delta, started_at=self.times.started_at)
+            return delta, True
         except Exception:
             log.exception("answer_failed: one request fails")
             return None, False
@@ -80,7 +87,7 @@ class LiveRequest:
             log.exception("detokenising_failed: the last text of one request is lost")
             return None
 
-    def finish(self, code: str, message: str, now_ms: float, now_at: float) -> RequestFinish:
+    def finish(self, code: str, message: str, ended_at: float) -> RequestFinish:
         """The end, once `answer.reason` is set. `code`: of an error, else "".  message: "" for the code's own."""
         answer, times = self.answer, self.times
         return RequestFinish(
@@ -93,10 +100,10 @@ class LiveRequest:
             cached_tokens=self.request.num_cached_tokens,
             error_code=code,
             error_message=message or _MESSAGES.get(code, ""),
-            receipt=times.receipt(now_ms),
+            receipt=self.account.receipt(),
             started_at=times.started_at,
             first_token_at=times.first_token_at,
-            finished_at=now_at,
+            finished_at=ended_at,
             logprobs=answer.unsent_logprobs,
         )
 

@@ -7,19 +7,24 @@ from __future__ import annotations
 
 from inference.flight import Flight, Word, last_word
 from inference.live import LiveRequest
+from inference.scheduling.accounts import Accounts
 from inference.scheduling.ledger import Finished
+from inference.scheduling.line import Line
 from inference.scheduling.request import FinishReason
 from inference.scheduling.scheduler import Scheduler
-from inference.step import Outcome
+from inference.step import Outcome, now_ms
 
 
 class Roster:
-    """live: those whose end was not told.  landed: the newest iteration whose tokens are known; of it something may
+    """live: those whose end was not told.  accounts: where their time goes.  line: where who waits
+    stands.  landed: the newest iteration whose tokens are known; of it something may
     still be to be told."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.live: dict[str, LiveRequest] = {}
         self.landed: Flight | None = None
+        self.accounts = Accounts(scheduler.pace.costs, scheduler.queue.shares)
+        self.line = Line(scheduler)
         self._scheduler = scheduler
 
     def clear(self) -> None:
@@ -27,6 +32,7 @@ class Roster:
         for live in self.live.values():
             self._scheduler.remove(live.request)
         self.live.clear()
+        self.accounts.clear()
         self.landed = None
 
     def tell(self, flight: Flight) -> None:
@@ -72,10 +78,13 @@ class Roster:
         seat = request.seat if request.seat >= 0 else None
         request.finish_reason = live.answer.reason
         self._scheduler.remove(request)
+        self.accounts.end(live.account, now_ms())
+        if request.finish_reason in (FinishReason.STOP, FinishReason.LENGTH):
+            self.line.ended(request)
         return seat
 
     def _close(self, word: Word, outcome: Outcome, code: str = "", message: str = "") -> None:
-        finish = word.live.finish(code, message, word.ended_ms, word.ended_at)
+        finish = word.live.finish(code, message, word.ended_at)
         del self.live[finish.request_id]
         outcome.finished.append(Finished(finish.request_id, str(finish.finish_reason), word.seat))
         outcome.finishes.append(finish)

@@ -27,13 +27,16 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What a record tells of the moment when the iteration was planned: what ends in it changes seats and reasons."""
+    """What a record tells of the moment when the iteration was planned: what ends in it changes seats and reasons, and
+    limits may be changed while it is under way."""
 
     policy: str
     rows: tuple[Row, ...]
     waiting: tuple[Waiting, ...]
     waiting_total: int
     idle: tuple[int, ...]
+    seats: int
+    budget: int
 
     @classmethod
     def of(cls, scheduler: Scheduler, plan: Schedule) -> Planned:
@@ -43,6 +46,8 @@ class Planned:
             scheduler.waiting_reasons(plan),
             len(scheduler.waiting),
             tuple(scheduler.seats.idle),
+            scheduler.max_num_seqs,
+            scheduler.max_num_batched_tokens,
         )
 
     def with_accepted(self, accepted: Mapping[str, int]) -> tuple[Row, ...]:
@@ -65,6 +70,11 @@ class Phases:
     def total(self) -> float:
         """From the step's begin to the end of its last phase."""
         return self._last - self.t0
+
+    @property
+    def ended_ms(self) -> float:
+        """The end of its last phase, by the engine's clock."""
+        return self._last
 
     def resume(self) -> None:
         """Back at the iteration, after something else was done while a device computed its forward pass."""

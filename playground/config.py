@@ -129,6 +129,21 @@ class Settings(BaseSettings):
     log_format: Literal["text", "json"] = "text"
     """`text` (key=value) or `json`, one line each on stderr"""
 
+    # Staff.
+    teaching_controls: Literal["auto", "on", "off"] = "auto"
+    """whether staff may pause, step, slow and resize a running engine from the scheduler page and send it the demo's
+    requests: `on`, `off`, or `auto`: where `manage.py serve` has a broker of its own"""
+
+    # The ledger: what is kept of iterations that are over.
+    ledger_iterations: int = Field(200_000, ge=1000, le=100_000_000)
+    """iterations of an engine that are kept in the broker, for a day at most"""
+    ledger_memory: ByteSize = Field(ByteSize(128 << 20), ge=ByteSize(1 << 20), le=ByteSize(1 << 40))
+    """memory of the broker for them, compressed, such as `128MiB`"""
+    ledger_days: float = Field(7.0, gt=0, le=3650)
+    """days for which iterations are kept on disk, in the data folder"""
+    ledger_disk: ByteSize = Field(ByteSize(1 << 30), ge=ByteSize(0), le=ByteSize(1 << 50))
+    """disk space for them, of all engines together, such as `1GiB`; 0: none are kept there"""
+
     # Bounds.
     queue_limit: int = Field(2000, ge=1, le=1_000_000)
     """requests that may wait or run in all; beyond: `queue_full`"""
@@ -188,6 +203,16 @@ class Settings(BaseSettings):
         values: dict[str, Any] = {name: getattr(self, name) for name in _ENGINE_FIELDS}
         values["kv_memory"] = None if self.kv_memory is None else int(self.kv_memory)
         return EngineConfig(**values)
+
+    @property
+    def has_controls(self) -> bool:
+        """Whether staff may change engines from a browser. `serve` settles `auto` for the processes that it starts."""
+        return self.teaching_controls == "on" or (self.teaching_controls == "auto" and not self.redis_url)
+
+    @property
+    def ledger_folder(self) -> Path | None:
+        """Where the engines of this machine keep iterations; None where they don't."""
+        return self.data_dir / "ledger" if self.ledger_disk else None
 
     @property
     def model_name(self) -> str:

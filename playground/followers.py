@@ -6,6 +6,7 @@ Knows: counts and timers (monotonic). Must not know: sockets, the database, how 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -43,7 +44,9 @@ class Followers:
         """Give the request up after `grace` seconds unless somebody follows it by then."""
         self._disarm(request_id)
         loop = asyncio.get_running_loop()
-        self._timers[request_id] = loop.call_later(grace, self._expire, request_id)
+        # A context of its own: one that comes from a view would tie its database work to a thread that has ended.
+        context = contextvars.Context()
+        self._timers[request_id] = loop.call_later(grace, self._expire, request_id, context=context)
 
     async def close(self) -> None:
         for timer in self._timers.values():

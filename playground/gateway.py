@@ -12,9 +12,11 @@ import contextlib
 import contextvars
 import logging
 import secrets
+import time
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from channels.db import database_sync_to_async
@@ -25,7 +27,7 @@ from django.db import DatabaseError
 
 from inference.config import SEED_LIMIT, SamplingParams
 from inference.scheduling.request import RequestRefused
-from inference.serving.client import UNREACHABLE, EngineClient, Event, end_tasks
+from inference.serving.client import UNREACHABLE, EngineClient, Event, News, end_tasks
 from inference.serving.messages import Delta, Finish
 from playground import rows
 from playground.followers import Followers
@@ -35,14 +37,23 @@ log = logging.getLogger("batchscope.gateway")
 
 SWEEP_EVERY = 2.0  # seconds
 UNFOLLOWED_GRACE = 5.0  # seconds at least until a request that nobody has begun to follow is given up
+RECEIPTS_EVERY = 0.5  # seconds between a finish and its row's last correction, at most
 ROW_WITHIN = 2.0  # seconds that a follower waits for the row's final state before it hands on the finish
 
 
 class Gateway:
     """Submit, cancel, follow. Raises RequestRefused with a code of the contract."""
 
-    def __init__(self, redis_url: str, *, queue_limit: int, resume_grace: float, conversation_grace: float) -> None:
-        self.client = EngineClient(redis_url)
+    def __init__(
+        self,
+        redis_url: str,
+        *,
+        queue_limit: int,
+        resume_grace: float,
+        conversation_grace: float,
+        ledger_folder: Path | None = None,
+    ) -> None:
+        self.client = EngineClient(redis_url, ledger_folder)
         self._queue_limit = queue_limit
         self._graces = (resume_grace, conversation_grace)
         self._followers = Followers(self._count_followers, self._give_up)
@@ -50,6 +61,7 @@ class Gateway:
         self._running: set[str] = set()  # rows to be marked so
         self._marked: set[str] = set()
         self._finished: set[str] = set()  # rows whose log has a finish
+        self._receipts: dict[str, dict[str, Any]] = {}  # of finishes that were handed on since the rows were written
         self._changed = asyncio.Event()
         self._sweep_now = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -80,8 +92,11 @@ class Gateway:
         [row] = await self.submit_all(user, params=replace(params, n=1), **fields)
         return row
 
-    async def submit_all(self, user: User, *, params: SamplingParams, **fields: Any) -> list[InferenceRequest]:
-        """Accept the `params.n` requests that one stands for, all or none. `fields`: see `submit`."""
+    async def submit_all(
+        self, user: User, *, params: SamplingParams, received_at: float = 0.0, **fields: Any
+    ) -> list[InferenceRequest]:
+        """Accept the `params.n` requests that one stands for, all or none. received_at: Unix seconds, when this was
+        asked for.  fields: see `submit`."""
         await self.ensure_started()
         seed = params.seed if params.seed is not None else secrets.randbelow(SEED_LIMIT)
         family = [
@@ -95,13 +110,15 @@ class Gateway:
         ]
         await database_sync_to_async(rows.create)(family, self._queue_limit)
         for row in family:
+            row.received_at = received_at
             await self._hand_on(row)
         return family
 
     async def _hand_on(self, row: InferenceRequest) -> None:
         request_id = str(row.pk)
         self._watched.setdefault(request_id, asyncio.Event())
-        self._followers.arm(request_id, max(UNFOLLOWED_GRACE, self._grace(row)))
+        if row.replay_of_id is None:  # a replay has no reader: its row is looked at, later
+            self._followers.arm(request_id, max(UNFOLLOWED_GRACE, self._grace(row)))
         try:
             await self.client.submit(rows.submission_of(row))
         except UNREACHABLE as error:
@@ -116,14 +133,24 @@ class Gateway:
             await self._cancel(str(row.pk))
         return True
 
-    async def follow(self, user: User, request_id: str, after_seq: int = 0) -> AsyncGenerator[Event]:
-        """Deltas after `after_seq`, then the finish, by which time the row has its final state.
+    async def cancel_any(self, request_id: str) -> None:
+        """As `cancel`, of anybody's request, for a caller who has the right to. One that is over stays as it is."""
+        await self.ensure_started()
+        await self._cancel(request_id)
+
+    async def follow(
+        self, user: User, request_id: str, after_seq: int = 0, row: InferenceRequest | None = None
+    ) -> AsyncGenerator[News]:
+        """Deltas after `after_seq`, then the finish, by which time the row has its final state; before the first delta,
+        where it stands in line. The finish is to be sent at once: its receipt ends here. Whoever reads it again later
+        gets that receipt; one whose end nobody heard has no `deliver`.
+        row: as `submit` has just given it, so that its first words don't wait for the database.
 
         Raises RequestRefused(not_found). Close the iterator (contextlib.aclosing) when the reader has gone: once the
         last one has, the request is cancelled after a grace.
         """
         await self.ensure_started()
-        row = await database_sync_to_async(rows.owned)(user, request_id)
+        row = row or await database_sync_to_async(rows.owned)(user, request_id)
         if row is None:
             raise RequestRefused("not_found", "there is no such request")
         request_id = str(row.pk)
@@ -139,8 +166,7 @@ class Gateway:
                 async for event in events:
                     if isinstance(event, Finish):
                         grace = None
-                        if not row.is_final:
-                            await self._until_final(request_id, final)
+                        event = await self._end_of(row, event, final)
                     yield event
         finally:
             self._followers.detach(request_id, grace)
@@ -187,6 +213,17 @@ class Gateway:
             self._running.add(request_id)
         self._changed.set()
 
+    async def _end_of(self, row: InferenceRequest, finish: Finish, final: asyncio.Event) -> Finish:
+        if row.is_final:
+            return replace(finish, receipt=row.receipt or finish.receipt)
+        request_id = finish.request_id
+        await self._until_final(request_id, final)
+        finish = finish.handed_over(time.time(), row.created_at.timestamp())
+        if request_id not in self._receipts:
+            self._receipts[request_id] = finish.receipt
+            asyncio.get_running_loop().call_later(RECEIPTS_EVERY, self._changed.set, context=contextvars.Context())
+        return finish
+
     async def _until_final(self, request_id: str, final: asyncio.Event) -> None:
         self._finished.add(request_id)
         self._changed.set()
@@ -201,13 +238,17 @@ class Gateway:
             self._changed.clear()
             running, self._running = self._running, set()
             finished, self._finished = self._finished, set()
+            receipts, self._receipts = self._receipts, {}
             try:
                 outcomes = await self._outcomes(finished)
                 await database_sync_to_async(rows.apply)(running - finished, outcomes)
+                if receipts:
+                    await database_sync_to_async(rows.correct)(receipts)
             except (DatabaseError, *UNREACHABLE) as error:
                 log.warning("rows_delayed: %d, %s", len(finished) + len(running), type(error).__name__)
                 self._running |= running
                 self._finished |= finished
+                self._receipts = {**receipts, **self._receipts}
                 await asyncio.sleep(0.5)
                 self._changed.set()
                 continue
@@ -303,4 +344,5 @@ def get_gateway() -> Gateway:
         queue_limit=config.queue_limit,
         resume_grace=config.resume_grace,
         conversation_grace=config.conversation_grace,
+        ledger_folder=config.ledger_folder,
     )

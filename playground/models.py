@@ -1,4 +1,4 @@
-"""The tables: conversations, the requests that are their turns, and login links.
+"""The tables: conversations, the requests that are their turns, who read their texts, and login links.
 
 A conversation's turns are its InferenceRequests; there is no second table of messages. The gateway is the only writer
 of InferenceRequest. Must not know: the broker, sockets, pages.
@@ -30,6 +30,9 @@ class Conversation(models.Model):
 
     def __str__(self) -> str:
         return str(self.id)
+
+
+SORTED_BY = ("total_ms", "queue_ms", "ttft_ms", "caused_ms")  # figures that lists are ordered by, the greatest first
 
 
 class InferenceRequest(models.Model):
@@ -74,23 +77,45 @@ class InferenceRequest(models.Model):
     engine = models.CharField(_("engine"), max_length=64, blank=True)
     attempts = models.PositiveSmallIntegerField(_("attempts"), default=0)
     cancel_requested = models.BooleanField(_("cancel requested"), default=False)
+    replay_of_id: uuid.UUID | None
+    replay_of = models.ForeignKey(
+        "self", models.CASCADE, null=True, blank=True, related_name="replays", verbose_name=_("replay of")
+    )
+    comparison = models.JSONField(_("comparison"), default=dict, blank=True)  # of a replay with what it repeats
 
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     started_at = models.DateTimeField(_("started"), null=True, blank=True)
     first_token_at = models.DateTimeField(_("first token"), null=True, blank=True)
     finished_at = models.DateTimeField(_("finished"), null=True, blank=True)
 
+    # From the receipt, to sort and filter by. 0 until known: without nulls an index has one order on every database.
+    wait_reason = models.CharField(_("waited for"), max_length=16, blank=True)
+    queue_ms = models.FloatField(_("in queue"), default=0.0)
+    ttft_ms = models.FloatField(_("time to first token"), default=0.0)
+    total_ms = models.FloatField(_("in all"), default=0.0)
+    caused_ms = models.FloatField(_("ms caused to others"), default=0.0)
+    preemptions = models.PositiveSmallIntegerField(_("preemptions"), default=0)
+
     position: int = 0  # how many waited before it, when it was accepted; not a column
+    received_at: float = 0.0  # Unix seconds, when its frame or call was read; 0: not known here; not a column
 
     class Meta:
         verbose_name = _("request")
         verbose_name_plural = _("requests")
         ordering = ("-created_at",)
         indexes = (
-            models.Index(fields=("state",), name="request_state"),
+            models.Index(fields=("state", "-created_at"), name="request_state"),
             models.Index(fields=("owner", "-created_at"), name="request_of_owner"),
+            models.Index(fields=("-created_at",), name="request_created"),
+            models.Index(fields=("wait_reason", "-created_at"), name="request_wait_reason"),
+            models.Index(fields=("finish_reason", "-created_at"), name="request_finish_reason"),
+            *(models.Index(fields=(f"-{name}", "-id"), name=f"request_{name}") for name in SORTED_BY),
         )
-        permissions = (("read_prompts", "Can read what users asked and what was answered"),)
+        permissions = (
+            ("read_prompts", _("Can read what users asked and what was answered")),
+            ("replay", _("Can run a request again to compare the answers")),
+            ("cancel_any", _("Can cancel anybody's request")),
+        )
 
     def __str__(self) -> str:
         return str(self.id)
@@ -114,6 +139,32 @@ class InferenceRequest(models.Model):
 
 UNFINISHED_STATES = (InferenceRequest.State.ACCEPTED, InferenceRequest.State.RUNNING)
 FINAL_STATES = frozenset(InferenceRequest.State) - frozenset(UNFINISHED_STATES)
+
+
+class PromptRead(models.Model):
+    """Somebody read in the admin what a user asked or was answered. Outlives what was read and the reader's account."""
+
+    class What(models.TextChoices):
+        REQUEST = "request", _("a request")
+        CONVERSATION = "conversation", _("a conversation")
+        TITLES = "titles", _("titles of conversations")
+        SEARCH = "search", _("a search in texts")
+
+    reader = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+", verbose_name=_("account")
+    )
+    reader_name = models.CharField(_("reader"), max_length=150)
+    what = models.CharField(_("what was read"), max_length=16, choices=What)
+    subject = models.UUIDField(_("id"), null=True, db_index=True)
+    read_at = models.DateTimeField(_("read"), auto_now_add=True, db_index=True)
+
+    class Meta:
+        verbose_name = _("reading of prompts")
+        verbose_name_plural = _("readings of prompts")
+        ordering = ("-read_at", "-id")
+
+    def __str__(self) -> str:
+        return f"{self.reader_name}: {self.what}"
 
 
 class LoginLink(models.Model):

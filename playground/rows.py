@@ -5,8 +5,9 @@ Knows: the states of a row and how it comes to its final one. Must not know: the
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +18,8 @@ from django.db.models import Count, Q, QuerySet
 
 from inference.scheduling.request import RequestRefused
 from inference.serving.messages import Finish, Submission
-from playground.models import UNFINISHED_STATES, InferenceRequest
+from playground.figures import figures_of, first_token_ms
+from playground.models import FINAL_STATES, UNFINISHED_STATES, InferenceRequest
 
 State = InferenceRequest.State
 _FINAL_STATE = {
@@ -71,13 +73,14 @@ def submission_of(row: InferenceRequest) -> Submission:
         prompt=row.prompt,
         prompt_ids=row.prompt_ids,
         user=str(row.owner_id),
-        submitted_at=row.created_at.timestamp(),
+        submitted_at=row.received_at or row.created_at.timestamp(),
     )
 
 
 def owned(user: User, request_id: str) -> InferenceRequest | None:
+    """A replay is nobody's in this sense: what it says may be another user's secret."""
     try:
-        return InferenceRequest.objects.filter(owner=user, pk=uuid.UUID(request_id)).first()
+        return InferenceRequest.objects.filter(owner=user, pk=uuid.UUID(request_id), replay_of=None).first()
     except ValueError:
         return None
 
@@ -101,12 +104,25 @@ def apply(running: Iterable[str], outcomes: Sequence[Outcome]) -> None:
     with transaction.atomic():
         for batch in _batches(list(running), 500):
             InferenceRequest.objects.filter(pk__in=batch, state=State.ACCEPTED).update(state=State.RUNNING)
+        accepted = _accepted_at([outcome.finish.request_id for outcome in outcomes])
         for outcome in outcomes:
-            _unfinished().filter(pk=outcome.finish.request_id).update(**_final_fields(outcome))
+            request_id = outcome.finish.request_id
+            _unfinished().filter(pk=request_id).update(**_final_fields(outcome, accepted.get(request_id, 0.0)))
 
 
-def _final_fields(outcome: Outcome) -> dict[str, Any]:
+def _accepted_at(request_ids: Sequence[str]) -> dict[str, float]:
+    """Unix seconds by id, of those that have no final state yet."""
+    found: dict[str, float] = {}
+    for batch in _batches(list(request_ids), 500):
+        times = _unfinished().filter(pk__in=batch).values_list("pk", "created_at")
+        found |= {str(pk): accepted.timestamp() for pk, accepted in times}
+    return found
+
+
+def _final_fields(outcome: Outcome, accepted_at: float) -> dict[str, Any]:
     finish = outcome.finish
+    receipt = finish.handed_over(finish.finished_at, accepted_at).receipt  # it goes to nobody yet
+    figures = figures_of(receipt)
     return {
         "state": _FINAL_STATE.get(finish.finish_reason, State.FAILED),
         "finish_reason": finish.finish_reason,
@@ -116,13 +132,29 @@ def _final_fields(outcome: Outcome) -> dict[str, Any]:
         "prompt_tokens": finish.prompt_tokens,
         "completion_tokens": finish.completion_tokens,
         "cached_tokens": finish.cached_tokens,
-        "receipt": finish.receipt,
+        "receipt": receipt,
+        **figures,
+        "ttft_ms": first_token_ms(receipt) or _ms(accepted_at, finish.first_token_at),
+        "total_ms": figures["total_ms"] or _ms(accepted_at, finish.finished_at or time.time()),
         "engine": finish.engine,
         "attempts": outcome.attempts,
         "started_at": _time(finish.started_at),
         "first_token_at": _time(finish.first_token_at),
         "finished_at": _time(finish.finished_at) or datetime.now(UTC),
     }
+
+
+def correct(receipts: Mapping[str, dict[str, Any]]) -> None:
+    """Receipts by request id, once their last frames are on their way. Of rows that have their final state."""
+    with transaction.atomic():
+        for request_id, receipt in receipts.items():
+            final = InferenceRequest.objects.filter(pk=request_id, state__in=FINAL_STATES)
+            final.update(receipt=receipt, **figures_of(receipt))
+
+
+def _ms(start: float, end: float) -> float:
+    """Between two times in Unix seconds; 0 where one of them is 0, which is "never"."""
+    return round(max(0.0, end - start) * 1000, 3) if start and end else 0.0
 
 
 def _time(seconds: float) -> datetime | None:

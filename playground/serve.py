@@ -93,6 +93,7 @@ class Supervisor:
             **os.environ,
             "BATCHSCOPE_REDIS_URL": self._redis_url,
             "BATCHSCOPE_DATA_DIR": str(config.data_dir),
+            "BATCHSCOPE_TEACHING_CONTROLS": "on" if config.has_controls else "off",
             "PYTHONUNBUFFERED": "1",
         }
         manage = [sys.executable, str(PROJECT_FOLDER / "manage.py")]

@@ -5,11 +5,16 @@ from django.contrib.auth.decorators import login_not_required
 from django.urls import path
 from django.views.i18n import set_language
 
-from playground.http import api, health, pages
+from playground.http import api, control, health, iterations, pages
 
 urlpatterns = [
     path("", pages.chat, name="chat"),
     path("scheduler/", pages.scheduler, name="scheduler"),
+    path("scheduler/iterations/", iterations.iterations, name="iterations"),
+    path("scheduler/blocks/", iterations.blocks, name="blocks"),
+    path("scheduler/export/", iterations.export, name="export"),
+    path("scheduler/control/", control.control, name="control"),
+    path("scheduler/demo/", control.send_demo, name="demo"),
     path("login/", pages.Login.as_view(), name="login"),
     path("login/<str:token>/", pages.login_link, name="login-link"),
     path("logout/", pages.Logout.as_view(), name="logout"),

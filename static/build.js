@@ -13,6 +13,7 @@ const options = {
     shell: join(here, "src/shell.js"),
     chat: join(here, "src/chat/main.jsx"),
     scheduler: join(here, "src/scheduler/main.jsx"),
+    admin: join(here, "src/admin.js"),
     app: join(here, "src/styles/app.css"),
   },
   outdir,

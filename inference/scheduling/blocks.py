@@ -42,6 +42,7 @@ class BlockPool:
         self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
         self._key_of: dict[int, bytes] = {}
         self._block_of: dict[bytes, int] = {}
+        self._changed: set[int] = set()  # since `take_changed`; never more than there are blocks
 
     @property
     def free_count(self) -> int:
@@ -68,6 +69,21 @@ class BlockPool:
         """How many hold it; 0 for a cached or a free one."""
         return self._references.get(block, 0)
 
+    def is_findable(self, block: int) -> bool:
+        """Whether `lookup` can find it."""
+        return block in self._key_of
+
+    def take_changed(self) -> set[int]:
+        """Blocks whose references changed, or whether they can be found, since the last call of this."""
+        changed, self._changed = self._changed, set()
+        if changed and max(changed) >= self.num_blocks:  # the pool was larger for a while
+            return {block for block in changed if block < self.num_blocks}
+        return changed
+
+    def in_use(self) -> set[int]:
+        """All blocks that are not free."""
+        return {*self._references, *self._cached}
+
     def allocate(self, count: int) -> list[int] | None:
         """`count` blocks with one reference each, or None, and then nothing has changed.
 
@@ -85,6 +101,7 @@ class BlockPool:
         blocks += [self._evict() for _ in range(count - reused - unused)]
         self._next_unused += unused
         self._references.update(dict.fromkeys(blocks, 1))
+        self._changed.update(blocks)
         return blocks
 
     def share(self, blocks: Sequence[int]) -> None:
@@ -96,6 +113,7 @@ class BlockPool:
         for block in blocks:
             self._cached.pop(block, None)
             self._references[block] = self._references.get(block, 0) + 1
+        self._changed.update(blocks)
 
     def free(self, blocks: Sequence[int]) -> None:
         """Give back one reference to each; at the last one a block is cached if it has a key, else free.
@@ -104,6 +122,7 @@ class BlockPool:
         Raises PoolError where one isn't held, and then nothing has changed.
         """
         self._must_be_in(blocks, (self._references,), "is not held")
+        self._changed.update(blocks)
         for block in reversed(blocks):
             self._references[block] -= 1
             if self._references[block]:
@@ -126,6 +145,7 @@ class BlockPool:
         if self._block_of.setdefault(key, block) != block:
             return False
         self._key_of[block] = key
+        self._changed.add(block)
         return True
 
     def lookup(self, keys: Iterable[bytes]) -> list[int]:
@@ -151,9 +171,22 @@ class BlockPool:
             if key is None:
                 continue
             del self._block_of[key]
+            self._changed.add(block)
             if block in self._cached:
                 del self._cached[block]
                 self._returned.append(block)
+
+    def resize(self, num_blocks: int) -> None:
+        """The pool is blocks 0..num_blocks - 1 from now on. Whoever asks sees to it that memory is there for them.
+
+        What is cached beyond is forgotten. Raises PoolError where a block beyond is held, and then nothing has changed.
+        """
+        if any(block >= num_blocks for block in self._references):
+            raise PoolError(f"a block is held that a pool of {num_blocks} does not have")
+        self.forget([block for block in self._cached if block >= num_blocks])
+        self._returned = [block for block in self._returned if block < num_blocks]
+        self._next_unused = min(self._next_unused, num_blocks)
+        self.num_blocks = num_blocks
 
     def clear_cache(self) -> None:
         """Forget all: nothing is cached any more, and no held block will be."""

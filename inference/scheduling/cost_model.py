@@ -52,6 +52,17 @@ class CostModel:
         """Milliseconds that one more token costs at position `start` of its request."""
         return self.prices[1] / _UNITS[1] + self.prices[2] * (start + 1) / _UNITS[2]
 
+    def span(self, start: int, count: int) -> float:
+        """Milliseconds that `count` tokens cost from position `start` on: the mean of the first and last one's price,
+        since it rises linearly."""
+        return count * (self.per_token(start) + self.per_token(start + count - 1)) / 2
+
+    def summary(self) -> dict[str, float]:
+        """The prices, ms each, and how well they fit, for people."""
+        names = ("fixed", "token", "read", "sample")
+        prices = {name: price / unit for name, price, unit in zip(names, self.prices, _UNITS, strict=True)}
+        return {**prices, "error": self.error, "observed": self.observed}
+
     def observe(self, load: Load, ms: float) -> None:
         """An iteration of this load took `ms`."""
         if ms <= 0.0 or not load.tokens:

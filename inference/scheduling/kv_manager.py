@@ -7,6 +7,8 @@ One user's blocks are never found by another's requests, unless that is set (see
 from __future__ import annotations
 
 from inference.scheduling.blocks import BlockPool, PoolError
+from inference.scheduling.holders import Holders
+from inference.scheduling.ledger import BlockChange
 from inference.scheduling.prefix import PrefixHasher
 from inference.scheduling.request import Request, RequestRefused
 
@@ -21,6 +23,8 @@ class KVManager:
         self.pool = pool
         self._hasher = PrefixHasher(pool.block_size) if prefix_caching else None
         self._share_between_users = share_between_users
+        self._holders = Holders()
+        self._told: tuple[BlockPool, int] | None = None  # the pool whose changes were told last, and its size then
 
     def welcome(self, request: Request) -> None:
         """A new request. Raises RequestRefused where the whole pool is too small for it."""
@@ -64,6 +68,7 @@ class KVManager:
     def begin(self, request: Request, found: list[int]) -> None:
         """It begins with these cached blocks, from here on its own as well."""
         self.pool.share(found)
+        self._holders.took(request.request_id, found)
         request.block_table, request.num_computed_tokens = found, len(found) * self.pool.block_size
 
     def grow(self, request: Request, count: int) -> bool:
@@ -74,6 +79,7 @@ class KVManager:
         blocks = self.pool.allocate(missing)
         if blocks is None:
             return False
+        self._holders.took(request.request_id, blocks)
         request.block_table += blocks
         return True
 
@@ -97,7 +103,7 @@ class KVManager:
         """Give back the blocks behind its last computed position. A new list, as for `release`."""
         held = self.pool.blocks_for(request.num_computed_tokens)
         if held < len(request.block_table):
-            self.pool.free(request.block_table[held:])
+            self._give_back(request, request.block_table[held:])
             request.block_table = request.block_table[:held]
 
     def computed(self, request: Request, start: int) -> None:
@@ -110,5 +116,19 @@ class KVManager:
 
     def release(self, request: Request) -> None:
         """It gives back all its blocks. A new list, since others may still hold the old one."""
-        self.pool.free(request.block_table)
+        self._give_back(request, request.block_table)
         request.block_table = []
+
+    def changes(self) -> tuple[BlockChange, ...]:
+        """Blocks that are not as they were at the last call of this; at the first one, and after the pool was given
+        another size, all that are not free."""
+        pool, changed = self.pool, self.pool.take_changed()
+        now = (pool, pool.num_blocks)
+        if self._told != now:
+            self._told, changed = now, pool.in_use()
+        owner = self._holders.owner
+        return tuple((b, pool.references(b), int(pool.is_findable(b)), owner(b)) for b in sorted(changed))
+
+    def _give_back(self, request: Request, blocks: list[int]) -> None:
+        self.pool.free(blocks)
+        self._holders.gave_back(request.request_id, blocks)

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+BlockChange = tuple[int, int, int, str | None]  # block, references, 1 where it can be found again, one who holds it
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -77,6 +79,7 @@ class IterationRecord:
     seats: int = 0  # seats there are (max_num_seqs)
     idle: tuple[int, ...] = ()  # seats of ended requests that their batch holds until its slowest ends
     padding: int = 0  # positions that a padded batch, beginning now, adds to its shorter prompts
+    blocks: tuple[BlockChange, ...] = ()  # not as at the record before; see block_map.py
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON-ready data, as it goes to the scheduler feed."""

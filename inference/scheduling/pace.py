@@ -35,13 +35,9 @@ class PrefillRoom:
         """Of `count` tokens of a prompt from position `start` on, how many are computed now: one at least."""
         least = max(1, LEAST_TOKENS - self._tokens)
         count = min(count, max(least, self._fit(start, min(self._left, self._share))))
-        self._left -= self._ms(start, count)
+        self._left -= self._costs.span(start, count)
         self._tokens += count
         return count
-
-    def _ms(self, start: int, count: int) -> float:
-        """The mean of the first and last token's price, since it rises linearly."""
-        return count * (self._costs.per_token(start) + self._costs.per_token(start + count - 1)) / 2
 
     def _fit(self, start: int, ms: float) -> int:
         """The most tokens that take no longer than `ms`: the root of rise / 2 * n**2 + first * n = ms."""

@@ -38,10 +38,12 @@ class Schedule:
     hold yet.
     prefill_room: what may be spent on prompts beside decodes; None: all of the budget.
     head, blocked: the first in line that could not join, and why; None where nobody waits for more than the user's cap.
+    joined: those of them who did.
     padding: positions that a padded batch would have added to the shorter prompts of the batch that began.
     broken: requests that could not even be looked at, since something in them raises."""
 
     rows: list[ScheduledRow] = field(default_factory=list)
+    joined: list[Request] = field(default_factory=list)
     preempted: list[Request] = field(default_factory=list)
     broken: list[Request] = field(default_factory=list)
     head: Request | None = None

@@ -64,6 +64,10 @@ class BatchingPolicy(Protocol):
         """With nothing running: how long until it may let someone in; 0: now."""
         ...
 
+    def fit(self, seats: int) -> None:
+        """There are so many seats from now on."""
+        ...
+
 
 class ContinuousPolicy:
     """The unit of scheduling is one iteration, so requests may join in every one."""
@@ -80,6 +84,9 @@ class ContinuousPolicy:
     def opens_in_ms(self, now: Situation) -> float:
         return 0.0
 
+    def fit(self, seats: int) -> None:
+        pass
+
 
 class StaticPolicy:
     """Whoever waits when the batch before has ended, up to `size`, makes the next one, and nobody joins it later.
@@ -91,7 +98,7 @@ class StaticPolicy:
     holds_seats = True
 
     def __init__(self, size: int) -> None:
-        self.size = size
+        self.size = self._wanted_size = size
         self._to_join = 0
         self._lengths: list[int] = []
 
@@ -113,6 +120,9 @@ class StaticPolicy:
 
     def opens_in_ms(self, now: Situation) -> float:
         return 0.0
+
+    def fit(self, seats: int) -> None:
+        self.size = min(self._wanted_size, seats)
 
     def _forms(self, now: Situation) -> int:
         """Requests of the batch that begins now."""

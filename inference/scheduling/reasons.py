@@ -27,9 +27,16 @@ class WaitingReasons:
         if self._made_for != self._queue.version:
             self._made_for, self._order = self._queue.version, self._queue.first_ones()
             self._reasons = tuple(self._reason(request, place) for place, request in enumerate(self._order))
-        if plan.head is None or plan.blocked is None:
+        if plan.blocked is None:
             return self._reasons
         why, detail = plan.blocked
+        if why is WaitReason.PAUSED:
+            return tuple(
+                Waiting(request.request_id, str(why), f"{detail}; {place} ahead")
+                for place, request in enumerate(self._order)
+            )
+        if plan.head is None:
+            return self._reasons
         head = Waiting(plan.head.request_id, str(why), detail)
         return tuple(head if waiting.request_id == head.request_id else waiting for waiting in self._reasons)
 

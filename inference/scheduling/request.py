@@ -61,6 +61,7 @@ class Request:
     state: RequestState = RequestState.WAITING
     finish_reason: FinishReason | None = None
     num_preemptions: int = 0
+    lost_at: int = 0  # tokens that it had computed when it was preempted
     num_cached_tokens: int = 0  # of the prompt, found in the prefix cache when it was first admitted
     seat: int = -1  # its row on the batch tape while it runs
     arrived_ms: float = 0.0  # of the engine's clock

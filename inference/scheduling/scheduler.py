@@ -23,6 +23,7 @@ from collections import OrderedDict
 from inference.scheduling.cost_model import Load
 from inference.scheduling.deadlines import Deadlines
 from inference.scheduling.drafts import Drafting
+from inference.scheduling.gate import Gate
 from inference.scheduling.kv_manager import KVManager
 from inference.scheduling.ledger import Waiting
 from inference.scheduling.pace import Pace, PrefillRoom
@@ -60,7 +61,8 @@ class Scheduler:
             raise ValueError(f"a budget of {max_num_batched_tokens} tokens is too small for {max_num_seqs} seats")
         self.kv = kv
         self.max_num_seqs = max_num_seqs
-        self.max_num_batched_tokens = max_num_batched_tokens
+        self._prefill_chunk = prefill_chunk
+        self.set_budget(max_num_batched_tokens)
         self.max_model_len = max_model_len
         self.policy: BatchingPolicy = policy or ContinuousPolicy()
         self.next_policy: BatchingPolicy | None = None  # takes over when nothing runs any more
@@ -70,7 +72,8 @@ class Scheduler:
         self.drafting = drafting or Drafting()
         self.running: OrderedDict[str, Request] = OrderedDict()  # by rank
         self.seats = Seats(max_num_seqs)
-        self._chunk = prefill_chunk or max(1, max_num_batched_tokens // 2)
+        self.gate = Gate()
+        self._displaced: list[Request] = []  # since the last iteration
         self._reasons = WaitingReasons(self.queue)
 
     @property
@@ -93,17 +96,30 @@ class Scheduler:
                 f"takes {self.max_model_len}",
             )
         self.kv.welcome(request)
+        if not self.has_work:
+            self.gate.forget_grants()
         self.queue.add(request, now)
         self.deadlines.arrived(request)
+
+    def set_budget(self, tokens: int) -> None:
+        """Of one iteration; `chunk`: what one prompt may take of it."""
+        self.max_num_batched_tokens = tokens
+        self.chunk = self._prefill_chunk or max(1, tokens // 2)
 
     def switch_policy(self, policy: BatchingPolicy) -> None:
         """Go on under another policy as soon as what runs now has ended; until then nobody joins. Under the one that is
         in force already there is nothing to end."""
+        policy.fit(self.max_num_seqs)
         self.next_policy = None if policy.name == self.policy.name else policy
+        self._switch_if_drained()
 
     def schedule(self, now: float = 0.0) -> Schedule:
         """Plan one iteration: who is in it, and with how many tokens. Blocks for it are allocated. `now`: ms."""
-        plan = Schedule(prefill_room=self._prefill_room())
+        plan = Schedule(preempted=self._take_displaced())
+        if (why := self.gate.why_closed(now)) is not None:
+            plan.head, plan.blocked = self.queue.head(now), (WaitReason.PAUSED, why)
+            return plan
+        plan.prefill_room = self._prefill_room()
         self._continue_running(plan)
         self._switch_if_drained()
         room = self._room(now)
@@ -163,7 +179,8 @@ class Scheduler:
         unless the policy holds it."""
         if request.state is RequestState.RUNNING:
             del self.running[request.request_id]
-            self._release(request, idle=self.policy.holds_seats)
+            wanted = len(self.queue.preempted)  # seats for members of the batch that have none
+            self._release(request, idle=self.policy.holds_seats and self.seats.free_count >= wanted)
             self.queue.ended(request)
         elif request.state is RequestState.WAITING:
             self.queue.remove(request)
@@ -176,13 +193,21 @@ class Scheduler:
         del self.running[request.request_id]
         self._release(request)
         request.state = RequestState.WAITING
+        request.lost_at = max(request.lost_at, request.num_computed_tokens)
         request.num_computed_tokens = 0
         request.num_preemptions += 1
         self.queue.put_back(request)
 
+    def displace(self, request: Request) -> None:
+        """Preempt it between two iterations; the next one tells of it."""
+        self.preempt(request)
+        self._displaced.append(request)
+
     def wakes_at(self, now: float) -> float:
         """When the next iteration can have something to do, in ms: `now` itself, or a later moment at which a batch
-        has filled for long enough or a request expires."""
+        has filled for long enough, a request expires, or the gate opens."""
+        if (opens := self.gate.opens_at(now)) > now:
+            return min(opens, self.deadlines.next_ms())
         if self._batch_goes_on() or not self.waiting or self.next_policy is not None:
             return now
         return min(now + self.policy.opens_in_ms(self._situation(now)), self.deadlines.next_ms())
@@ -198,6 +223,11 @@ class Scheduler:
         if self.next_policy is not None and not self._batch_goes_on():
             self.policy, self.next_policy = self.next_policy, None
 
+    def _take_displaced(self) -> list[Request]:
+        """Those who still wait for having been displaced."""
+        displaced, self._displaced = self._displaced, []
+        return [request for request in displaced if request.state is RequestState.WAITING]
+
     def _situation(self, now: float) -> Situation:
         return Situation(
             running=len(self.running) + len(self.queue.preempted),
@@ -209,7 +239,7 @@ class Scheduler:
     def _iterations_left(self) -> int:
         """Of the running requests, if none is preempted or starved of budget."""
         return max(
-            (-(-max(0, len(r.prompt_ids) - r.num_computed_tokens) // self._chunk) + r.params.max_tokens
+            (-(-max(0, len(r.prompt_ids) - r.num_computed_tokens) // self.chunk) + r.params.max_tokens
              - len(r.output_ids) for r in self.running.values()), default=0,
         )  # fmt: skip
 
@@ -248,11 +278,11 @@ class Scheduler:
         against it."""
         if request.started_ms is None and joined >= room.count:
             return WaitReason.POLICY, room.why
-        if not self.seats.any_free:
+        if not self.seats.free_count:
             idle = f", {len(self.seats.idle)} of them idle" if self.seats.idle else ""
             return WaitReason.NO_SEAT, f"seats {self.max_num_seqs} of {self.max_num_seqs}{idle}"
         if plan.preempted:
-            return WaitReason.NO_KV, f"blocks ran out in this iteration: {len(plan.preempted)} preempted"
+            return WaitReason.NO_KV, f"{len(plan.preempted)} lost their blocks in this iteration"
         return None
 
     def _no_room(self, request: Request, found: list[int], plan: Schedule) -> tuple[WaitReason, str] | None:
@@ -272,6 +302,7 @@ class Scheduler:
             request.num_cached_tokens = min(request.num_computed_tokens, len(request.prompt_ids))
             self.deadlines.started(request, now)
         request.state = RequestState.RUNNING
+        plan.joined.append(request)
         request.seat = self.seats.take()
         last = next(reversed(self.running.values()), None)
         self.running[request.request_id] = request
@@ -289,7 +320,7 @@ class Scheduler:
 
     def _tokens_now(self, request: Request, plan: Schedule, after: int) -> int:
         left = self.max_num_batched_tokens - plan.num_tokens - after
-        count = min(request.num_tokens - request.num_computed_tokens, self._chunk, left)
+        count = min(request.num_tokens - request.num_computed_tokens, self.chunk, left)
         if plan.prefill_room is None or not request.in_prefill:
             return count
         return plan.prefill_room.take(request.num_computed_tokens, count)

@@ -7,6 +7,7 @@ picture. Under a policy that has batches, the seats of ended requests stay idle 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 
 
 class Seats:
@@ -18,8 +19,8 @@ class Seats:
         self._free = list(range(count))
 
     @property
-    def any_free(self) -> bool:
-        return bool(self._free)
+    def free_count(self) -> int:
+        return len(self._free)
 
     def take(self) -> int:
         """The lowest free one. Raises IndexError where there is none."""
@@ -30,6 +31,12 @@ class Seats:
             self.idle.append(seat)
         else:
             heapq.heappush(self._free, seat)
+
+    def resize(self, count: int, taken: Iterable[int], most_idle: int) -> None:
+        """Seats 0..count - 1 from now on. taken: of them, those that are; most_idle: how many may stay idle."""
+        self.count = count
+        self.idle = [seat for seat in self.idle if seat < count][:most_idle]
+        self._free = sorted(set(range(count)).difference(taken, self.idle))
 
     def free_idle(self) -> None:
         for seat in self.idle:

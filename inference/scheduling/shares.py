@@ -66,6 +66,14 @@ class Shares:
     def running(self, user: str) -> int:
         return self._running[user]
 
+    def has(self, user: str) -> bool:
+        """Whether this user has a request here."""
+        return user in self._here
+
+    @property
+    def has_cap(self) -> bool:
+        return self._cap is not None
+
     def at_cap(self, user: str) -> bool:
         return self._cap is not None and user != "" and self._running[user] >= self._cap
 

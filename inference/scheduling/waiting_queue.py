@@ -80,6 +80,10 @@ class WaitingQueue:
         self.requests[request.request_id] = request
         insort(self.preempted, request, key=_rank)
 
+    def changed(self) -> None:
+        """Something else than the order has changed that is told of those who wait."""
+        self.version += 1
+
     def head(self, now: float) -> Request | None:
         """The request that is next; None where nobody waits, or only users who run as many as they may."""
         if self.preempted:

@@ -7,9 +7,13 @@ Keys, all under one prefix:
     requests          stream, consumer group `engines`: requests to be claimed
     out:{id}          a request's output log (see scripts.py); the truth about its answer
     feed              stream, one entry a step: a live copy of what went into the logs, capped
-    cancelled:{id}    flag: cancel was asked for      control    stream: the same as an event
+    cancelled:{id}    flag: cancel was asked for      control    stream: the same as an event, and what staff asks of an
+                                                                 engine, by its name
     engine:{consumer} heartbeat, expires by itself    engines    sorted set of consumers seen
     ledger:{engine}   stream of iteration records, capped
+    ledger-segment:{engine}:{epoch}:{first}   older ones, compressed (see segments.py), expire by themselves
+    ledger-segments:{engine}                  sorted set of them by when they were written
+    ledgers           sorted set of engines that have written segments
     followers:{id}    how many sockets follow, over all web processes
 """
 
@@ -27,10 +31,12 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from inference.serving.logs import Log
 from inference.serving.messages import EngineStatus
+from inference.serving.segments import SegmentInfo
 
 PREFIX = "batchscope:"
 FEED_LENGTH = 2000  # steps; a follower that lags further reads the log instead
 LEDGER_LENGTH = 1000
+SEGMENT_KEPT = 86400  # seconds at most
 LOG_KEPT = 3600  # seconds after the finish
 HEARTBEAT_EXPIRY = 3.0  # seconds without a heartbeat until others may take a worker's requests
 WAIT_MS = 1000  # a reader waits so long on the server, then asks again
@@ -102,6 +108,41 @@ class Broker:
             return {}
         found = await self.redis.mget([self.key("engine", name) for name in consumers])
         return {name: EngineStatus.decode(data) for name, data in zip(consumers, found, strict=True) if data}
+
+    # The ledger
+
+    async def newest_records(self, engine: str, count: int) -> list[bytes]:
+        """The newest `count` iteration records, newest last."""
+        entries = await self.redis.xrevrange(self.key("ledger", engine), count=count)
+        return [fields[b"record"] for _, fields in reversed(entries)]
+
+    async def ledger_ends(self, engine: str) -> list[bytes]:
+        """The oldest and the newest record of the stream; nothing where it is empty."""
+        async with self.redis.pipeline(transaction=True) as pipe:
+            pipe.xrange(self.key("ledger", engine), count=1)
+            pipe.xrevrange(self.key("ledger", engine), count=1)
+            return [fields[b"record"] for entries in await pipe.execute() for _, fields in entries]
+
+    async def ledger_engines(self) -> list[str]:
+        """Engines that have records here, or a heartbeat."""
+        alive = {status.name for status in (await self.statuses()).values()}
+        oldest = time.time() - SEGMENT_KEPT
+        return sorted(
+            {*alive, *(n.decode() for n in await self.redis.zrangebyscore(self.key("ledgers"), oldest, "+inf"))}
+        )
+
+    async def segments(self, engine: str) -> list[SegmentInfo]:
+        """Those that are kept here, oldest first."""
+        oldest = time.time() - SEGMENT_KEPT
+        members = await self.redis.zrangebyscore(self.key("ledger-segments", engine), oldest, "+inf")
+        return sorted(SegmentInfo(*map(int, member.split(b":"))) for member in members)
+
+    async def segment(self, engine: str, info: SegmentInfo) -> bytes | None:
+        """None where it is not kept any more."""
+        return await self.redis.get(self.segment_key(engine, info))
+
+    def segment_key(self, engine: str, info: SegmentInfo) -> str:
+        return self.key("ledger-segment", engine, str(info.epoch), str(info.first))
 
     async def _end_of(self, stream: str) -> str:
         """Id of a stream's newest entry: where a reader of what is new starts."""

@@ -1,18 +1,29 @@
-"""An engine's commands on the broker: take requests, claim logs, write them, hear of cancels.
+"""An engine's commands on the broker: take requests, claim logs, write them, hear of cancels and of what staff asks.
 
 Knows: keys and scripts. Must not know: torch, threads, what an engine does with a request.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from inference.serving import scripts
-from inference.serving.broker import FEED_LENGTH, LEDGER_LENGTH, LOG_KEPT, PREFIX, WAIT_MS, Broker, ResponseError
+from inference.serving.broker import (
+    FEED_LENGTH,
+    LEDGER_LENGTH,
+    LOG_KEPT,
+    PREFIX,
+    SEGMENT_KEPT,
+    WAIT_MS,
+    Broker,
+    ResponseError,
+)
 from inference.serving.logs import Claim, ClaimResult, Log, Outgoing
-from inference.serving.messages import Finish
+from inference.serving.messages import Finish, Queued
+from inference.serving.segments import SegmentInfo
 
 
 class NoGroup(Exception):
@@ -90,6 +101,11 @@ class EngineBroker(Broker):
         keys = [self.key("feed"), self.key("requests"), self.key("out:"), self.key("cancelled:")]
         return {token.decode() for token in await self._publish(keys=keys, args=args)}
 
+    async def tell(self, news: Sequence[Queued]) -> None:
+        """Put news for those who wait into the feed, and nowhere else."""
+        events = b"[" + b",".join(one.encode() for one in news) + b"]"
+        await self.redis.xadd(self.key("feed"), {"events": events}, maxlen=FEED_LENGTH, approximate=True)
+
     async def release(self, claim: Claim) -> None:
         """Give a claim back: whoever claims next goes on, and this one does not count as a failed attempt."""
         await self._release(keys=[self.key("out", claim.request_id)], args=[claim.epoch, claim.token])
@@ -97,14 +113,19 @@ class EngineBroker(Broker):
     async def control_end(self) -> str:
         return await self._end_of(self.key("control"))
 
-    async def read_control(self, after: str, wait_ms: int = WAIT_MS) -> tuple[str, list[str]]:
-        """Ids of requests that are to be cancelled, after that control entry; the id to go on from."""
-        ids: list[str] = []
+    async def read_control(self, after: str, wait_ms: int = WAIT_MS) -> tuple[str, list[str], list[bytes]]:
+        """After that control entry: the id to go on from, requests that are to be cancelled, what is asked of engines
+        (encoded, and perhaps not well)."""
+        cancels: list[str] = []
+        controls: list[bytes] = []
         for _, entries in await self.redis.xread({self.key("control"): after}, block=wait_ms) or ():
             for entry_id, fields in entries:
                 after = entry_id.decode()
-                ids.append(fields[b"cancel"].decode())
-        return after, ids
+                if b"cancel" in fields:
+                    cancels.append(fields[b"cancel"].decode())
+                elif b"control" in fields:
+                    controls.append(fields[b"control"])
+        return after, cancels, controls
 
     async def cancelled_among(self, request_ids: Sequence[str]) -> list[str]:
         if not request_ids:
@@ -117,3 +138,30 @@ class EngineBroker(Broker):
             for record in records:
                 pipe.xadd(self.key("ledger", engine), {"record": record}, maxlen=LEDGER_LENGTH)
             await pipe.execute()
+
+    async def keep_segment(self, engine: str, info: SegmentInfo, data: bytes, iterations: int, memory: int) -> None:
+        """Keep a segment of the ledger, and of this engine's older ones as many as `iterations` and bytes allow."""
+        now, index, ledgers = time.time(), self.key("ledger-segments", engine), self.key("ledgers")
+        async with self.redis.pipeline(transaction=True) as pipe:
+            pipe.set(self.segment_key(engine, info), data, ex=SEGMENT_KEPT)
+            pipe.zadd(index, {_member(info): now})
+            pipe.zadd(ledgers, {engine: now})
+            for key in (index, ledgers):
+                pipe.zremrangebyscore(key, "-inf", now - SEGMENT_KEPT)
+                pipe.expire(key, SEGMENT_KEPT)
+            await pipe.execute()
+        for kept in reversed(await self.segments(engine)):
+            iterations -= kept.last - kept.first + 1
+            memory -= kept.size
+            if iterations < 0 or memory < 0:
+                await self._drop_segment(engine, kept)
+
+    async def _drop_segment(self, engine: str, info: SegmentInfo) -> None:
+        async with self.redis.pipeline(transaction=True) as pipe:
+            pipe.delete(self.segment_key(engine, info))
+            pipe.zrem(self.key("ledger-segments", engine), _member(info))
+            await pipe.execute()
+
+
+def _member(info: SegmentInfo) -> str:
+    return ":".join(map(str, info))

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from inference.serving import scripts
 from inference.serving.broker import FEED_LENGTH, LOG_KEPT, PREFIX, WAIT_MS, Broker
-from inference.serving.logs import Event, decode_events
-from inference.serving.messages import Finish, Submission
+from inference.serving.logs import News, decode_events
+from inference.serving.messages import Control, Finish, Submission
 
 
 class WebBroker(Broker):
@@ -31,6 +31,10 @@ class WebBroker(Broker):
         keys = [self.key("out", request_id), *map(self.key, ("requests", "feed", "control"))]
         keys.append(self.key("cancelled", request_id))
         return (await self._cancel(keys=keys, args=[request_id, finish.encode(), FEED_LENGTH, LOG_KEPT])).decode()
+
+    async def control(self, control: Control) -> None:
+        """Tell the engines what is asked of one of them. One that comes later does not hear of it."""
+        await self.redis.xadd(self.key("control"), {"control": control.encode()}, maxlen=1000, approximate=True)
 
     async def log_ends(self, request_ids: Sequence[str]) -> dict[str, str]:
         """For each request the kind of its log's last entry: "entry", "claim", "delta", "finish", "release" or ""."""
@@ -55,19 +59,14 @@ class WebBroker(Broker):
     async def feed_end(self) -> str:
         return await self._end_of(self.key("feed"))
 
-    async def read_feed(self, after: str, wait_ms: int = WAIT_MS) -> tuple[str, list[Event]]:
+    async def read_feed(self, after: str, wait_ms: int = WAIT_MS) -> tuple[str, list[News]]:
         """Events after that feed entry, waiting for some; the id to go on from."""
-        events: list[Event] = []
+        events: list[News] = []
         for _, entries in await self.redis.xread({self.key("feed"): after}, count=64, block=wait_ms) or ():
             for entry_id, fields in entries:
                 after = entry_id.decode()
                 events += decode_events(fields[b"events"])
         return after, events
-
-    async def newest_records(self, engine: str, count: int) -> list[bytes]:
-        """The newest `count` iteration records, newest last."""
-        entries = await self.redis.xrevrange(self.key("ledger", engine), count=count)
-        return [fields[b"record"] for _, fields in reversed(entries)]
 
     async def ledger_end(self, engine: str) -> str:
         return await self._end_of(self.key("ledger", engine))

@@ -10,35 +10,41 @@ state) is mended by reading the log again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections import defaultdict, deque
+import math
+import time
+from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import orjson
 
 from inference.serving.broker import UNREACHABLE, ResponseError, end_tasks
 from inference.serving.broker_web import WebBroker
-from inference.serving.logs import Event, Log
-from inference.serving.messages import Delta, EngineStatus, Finish, Submission
+from inference.serving.ledger_feed import LedgerFeed
+from inference.serving.ledger_reader import BlockMap, LedgerReader, Span
+from inference.serving.logs import Event, Log, News
+from inference.serving.messages import Control, Delta, EngineStatus, Finish, Queued, Submission
 
 log = logging.getLogger("batchscope.client")
 
 BACK_OFF = (0.05, 1.0)  # seconds between tries while the broker is away: first, most
 QUIET = 10.0  # seconds without an event until a follower reads the log again, to be sure
 FOLLOWER_QUEUE = 512  # events a slow follower may have pending; beyond, it reads the log instead
-RECORDS_PENDING = 128  # iteration records a slow watcher may have pending, newest win
+LINE_KEPT = 4096  # waiting requests whose place is remembered for who begins to follow
 
 
 class _Mailbox:
     """What the feed has for one follower. `stale` says that the log must be read: events may be missing here."""
 
     def __init__(self) -> None:
-        self._events: deque[Event] = deque()
+        self._events: deque[News] = deque()
         self._arrived = asyncio.Event()
         self.stale = True
 
-    def put(self, event: Event) -> None:
+    def put(self, event: News) -> None:
         if len(self._events) >= FOLLOWER_QUEUE:
             self.go_stale()
         self._events.append(event)
@@ -49,7 +55,7 @@ class _Mailbox:
         self.stale = True
         self._arrived.set()
 
-    def take(self) -> list[Event]:
+    def take(self) -> list[News]:
         events = list(self._events)
         self._events.clear()
         self._arrived.clear()
@@ -63,23 +69,22 @@ class _Mailbox:
         return True
 
 
-class _Records:
-    """Newest iteration records for one watcher, by engine."""
-
-    def __init__(self) -> None:
-        self.pending: dict[str, deque[Any]] = defaultdict(lambda: deque(maxlen=RECORDS_PENDING))
-        self.arrived = asyncio.Event()
-
-
 class EngineClient:
     """See the methods. All raise one of broker.UNREACHABLE while the broker is away, save `follow` and
-    `watch_iterations`, which wait until it is back."""
+    `watch_iterations`, which wait until it is back.
 
-    def __init__(self, url: str) -> None:
+    ledger: all iterations that are kept.  ledger_folder: where engines of this machine keep theirs, too.
+    """
+
+    def __init__(self, url: str, ledger_folder: Path | None = None) -> None:
         self.broker = WebBroker(url)
+        self.ledger = LedgerReader(self.broker, ledger_folder)
         self._mailboxes: dict[str, set[_Mailbox]] = {}
-        self._watchers: set[_Records] = set()
+        self._ledgers = LedgerFeed(self.broker)
+        self._engines: list[EngineStatus] = []
+        self._asked_at = -math.inf
         self._on_event: list[Callable[[Event], None]] = []
+        self._line: OrderedDict[str, Queued] = OrderedDict()  # the newest word of each that waits
         self._on_reconnect: list[Callable[[], None]] = []
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._cursor = ""
@@ -90,6 +95,7 @@ class EngineClient:
 
     async def close(self) -> None:
         await end_tasks(self._tasks.values())
+        await self._ledgers.close()
         self._tasks.clear()
         await self.broker.close()
 
@@ -109,32 +115,47 @@ class EngineClient:
         """Ask for the end of a request: "asked", "finished" (it is over, perhaps by this), or "missing"."""
         return await self.broker.cancel(request_id)
 
+    async def control(self, control: Control) -> None:
+        """Ask something of an engine: it answers with its next status, or with a line in its log."""
+        await self.broker.control(control)
+
     async def log(self, request_id: str) -> Log:
         return await self.broker.log(request_id)
 
     async def exists(self, request_id: str) -> bool:
         return bool((await self.broker.log_ends([request_id]))[request_id])
 
-    async def engines(self) -> list[EngineStatus]:
-        """One status for each engine that has a heartbeat, of its newest process where there are two."""
-        newest: dict[str, EngineStatus] = {}
-        for status in (await self.broker.statuses()).values():
-            if status.name not in newest or status.epoch >= newest[status.name].epoch:
-                newest[status.name] = status
-        return sorted(newest.values(), key=lambda status: status.name)
+    async def engines(self, max_age: float = 0.0) -> list[EngineStatus]:
+        """One status for each engine that has a heartbeat, of its newest process where there are two. What was asked
+        for within `max_age` seconds is not asked for again."""
+        if time.monotonic() - self._asked_at >= max_age:
+            newest: dict[str, EngineStatus] = {}
+            for status in (await self.broker.statuses()).values():
+                if status.name not in newest or status.epoch >= newest[status.name].epoch:
+                    newest[status.name] = status
+            self._engines = sorted(newest.values(), key=lambda status: status.name)
+            self._asked_at = time.monotonic()
+        return self._engines
 
-    async def follow(self, request_id: str, after_seq: int = 0) -> AsyncGenerator[Event]:
-        """Deltas after `after_seq` and then the finish, without gap or repeat: from the log first, then live.
+    async def follow(self, request_id: str, after_seq: int = 0) -> AsyncGenerator[News]:
+        """Deltas after `after_seq` and then the finish, without gap or repeat: from the log first, then live. Before
+        the first delta, and only live, where the request stands in line.
 
         Where the broker has no log (yet, or any more) this waits for one.
         """
         mailbox = _Mailbox()
         self._mailboxes.setdefault(request_id, set()).add(mailbox)
         seq = after_seq
+        told: Queued | None = None
         try:
             while True:
                 live = not mailbox.stale
                 for event in await self._next_events(request_id, mailbox):
+                    if isinstance(event, Queued):
+                        if not seq and event != told:
+                            told = event
+                            yield event
+                        continue
                     if live and event.seq > seq + 1:
                         mailbox.go_stale()
                         break
@@ -152,11 +173,13 @@ class EngineClient:
             if not boxes:
                 del self._mailboxes[request_id]
 
-    async def _next_events(self, request_id: str, mailbox: _Mailbox) -> list[Event]:
+    async def _next_events(self, request_id: str, mailbox: _Mailbox) -> list[News]:
         if not mailbox.stale:
             return mailbox.take()
         mailbox.stale = False
         found = await self._read_log(request_id)
+        if not found.deltas and not found.finish and (place := self._line.get(request_id)):
+            return [place]
         return [*found.deltas, *([found.finish] if found.finish else [])]
 
     async def newest_iterations(self, engine: str, count: int) -> list[dict[str, Any]]:
@@ -165,18 +188,9 @@ class EngineClient:
 
     async def watch_iterations(self) -> AsyncGenerator[tuple[str, list[dict[str, Any]]]]:
         """Iteration records as JSON data, by engine, newest last. A slow watcher misses the older ones."""
-        records = _Records()
-        self._watchers.add(records)
-        self._spawn("ledgers", self._read_ledgers)
-        try:
-            while True:
-                await records.arrived.wait()
-                records.arrived.clear()
-                pending, records.pending = records.pending, _Records().pending
-                for engine, newest in pending.items():
-                    yield engine, list(newest)
-        finally:
-            self._watchers.discard(records)
+        async with contextlib.aclosing(self._ledgers.watch()) as watching:
+            async for engine, records in watching:
+                yield engine, records
 
     # Readers
 
@@ -220,37 +234,33 @@ class EngineClient:
         for callback in self._on_reconnect:
             callback()
 
-    def _deliver(self, event: Event) -> None:
+    def _deliver(self, event: News) -> None:
         for mailbox in self._mailboxes.get(event.request_id, ()):
             mailbox.put(event)
+        self._line.pop(event.request_id, None)
+        if isinstance(event, Queued):
+            self._line[event.request_id] = event
+            if len(self._line) > LINE_KEPT:
+                self._line.popitem(last=False)
+            return
         for callback in self._on_event:
             callback(event)
 
-    async def _read_ledgers(self) -> None:
-        """Runs while somebody watches."""
-        cursors: dict[str, str] = {}
-        pause, most = BACK_OFF
-        while self._watchers:
-            try:
-                names = {status.name for status in await self.engines()}
-                cursors = {name: cursors.get(name) or await self.broker.ledger_end(name) for name in names}
-                if not cursors:
-                    await asyncio.sleep(0.5)
-                    continue
-                found = await self.broker.read_ledgers(cursors)
-                pause = BACK_OFF[0]
-            except (*UNREACHABLE, ResponseError):  # the feed's reader has said so
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, most)
-                continue
-            for engine, (cursor, records) in found.items():
-                cursors[engine] = cursor
-                self._spread(engine, [orjson.loads(record) for record in records])
 
-    def _spread(self, engine: str, records: list[dict[str, Any]]) -> None:
-        for watcher in self._watchers:
-            watcher.pending[engine].extend(records)
-            watcher.arrived.set()
-
-
-__all__ = ["UNREACHABLE", "Delta", "EngineClient", "EngineStatus", "Event", "Finish", "Log", "Submission", "end_tasks"]
+__all__ = [
+    "UNREACHABLE",
+    "BlockMap",
+    "Control",
+    "Delta",
+    "EngineClient",
+    "EngineStatus",
+    "Event",
+    "Finish",
+    "LedgerReader",
+    "Log",
+    "News",
+    "Queued",
+    "Span",
+    "Submission",
+    "end_tasks",
+]

@@ -14,10 +14,10 @@ LEAST_LOGPROB = -9999.0  # in place of minus infinity, which JSON has no word fo
 
 
 class Entries:
-    """`engine`: the name under which this process is known.  tokenizer: for the text of single ids."""
+    """engine, epoch: under which this process and its iterations are known.  tokenizer: for the text of single ids."""
 
-    def __init__(self, tokenizer: Any, engine: str) -> None:
-        self._tokenizer, self._engine = tokenizer, engine
+    def __init__(self, tokenizer: Any, engine: str, epoch: int = 0) -> None:
+        self._tokenizer, self._engine, self._epoch = tokenizer, engine, epoch
 
     def delta(self, delta: Any, iteration: int, now: float) -> Delta:
         return Delta(
@@ -28,9 +28,10 @@ class Entries:
             iteration,
             now,
             self._logprobs(delta.logprobs),
+            delta.started_at,
         )
 
-    def finish(self, finish: Any, iteration: int, now: float) -> Finish:
+    def finish(self, finish: Any, iteration: int) -> Finish:
         return Finish(
             request_id=finish.request_id,
             seq=finish.seq,
@@ -41,14 +42,18 @@ class Entries:
             cached_tokens=finish.cached_tokens,
             error_code=finish.error_code,
             error_message=finish.error_message,
-            receipt=finish.receipt,
+            receipt=self.receipt(finish.receipt),
             iteration=iteration,
             started_at=finish.started_at,
             first_token_at=finish.first_token_at,
-            finished_at=now,
+            finished_at=finish.finished_at,
             engine=self._engine,
             logprobs=self._logprobs(finish.logprobs),
         )
+
+    def receipt(self, receipt: dict[str, Any]) -> dict[str, Any]:
+        """The engine's, with the name of its iterations."""
+        return {**receipt, "details": {**receipt["details"], "engine": self._engine, "epoch": self._epoch}}
 
     def _logprobs(self, tokens: Sequence[Any] | None) -> list[dict[str, Any]] | None:
         if tokens is None:

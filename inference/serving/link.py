@@ -15,17 +15,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from queue import SimpleQueue
 from typing import Any
 
 import orjson
 
 from inference.config import ParameterError
+from inference.scheduling.receipt import unrun_receipt
 from inference.scheduling.request import RequestRefused
 from inference.serving.broker import UNREACHABLE, ResponseError, end_tasks
 from inference.serving.broker_engine import EngineBroker, NoGroup
+from inference.serving.ledger_store import LedgerKeep, LedgerStore
 from inference.serving.logs import Claim, ClaimResult, Outgoing
-from inference.serving.messages import EngineStatus, Finish, Submission
+from inference.serving.messages import Control, EngineStatus, Finish, Queued, Submission
 from inference.serving.orders import Add, Cancel, Drop, DropAll, Order
 from inference.serving.prompts import Tokenizer, is_slow, render
 from inference.serving.turns import Turns
@@ -39,12 +42,21 @@ READ_AT_ONCE = 64
 QUEUE_ALONE = 4096  # requests held here while this is the only engine; with others, one batch's worth is left waiting
 PUBLISH_AT_ONCE = 1024  # events in one call, roughly: a step is never split
 MOST_STEPS_BEHIND = 2000  # then the step thread waits
+MOST_NEWS = 4096  # of places in line; then the oldest are dropped
 
 
 class BrokerLink:
     """Start it, `serve` a tokenizer once there is an engine, `publish` each step, `close` it."""
 
-    def __init__(self, url: str, name: str, consumer: str, orders: SimpleQueue[Order], status: EngineStatus) -> None:
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        consumer: str,
+        orders: SimpleQueue[Order],
+        status: EngineStatus,
+        keep: LedgerKeep | None = None,
+    ) -> None:
         self.status = status  # replaced whole by whoever knows better; a read sees one or the other
         self._name, self._consumer, self._orders = name, consumer, orders
         self._thread = threading.Thread(target=self._run, name="broker", daemon=True)
@@ -58,7 +70,9 @@ class BrokerLink:
         self._preparing: dict[str, bool] = {}  # being tokenised; True: cancel has been asked for meanwhile
         self._accepting = asyncio.Lock()
         self._broker = EngineBroker(url)
+        self._ledger = LedgerStore(self._broker, name, status.epoch, keep or LedgerKeep())
         self._outbox: deque[tuple[Sequence[Outgoing], Any]] = deque()
+        self._news: deque[Queued] = deque(maxlen=MOST_NEWS)
         self._wake = asyncio.Event()
         self._room = threading.Event()
         self._room.set()
@@ -81,6 +95,11 @@ class BrokerLink:
         self._outbox.append((items, record))
         if len(self._outbox) >= MOST_STEPS_BEHIND:
             self._room.clear()
+        self._loop.call_soon_threadsafe(self._wake.set)
+
+    def tell(self, news: Sequence[Queued]) -> None:
+        """Hand over news for those who wait. They are lost where the broker is away: newer ones come."""
+        self._news.extend(news)
         self._loop.call_soon_threadsafe(self._wake.set)
 
     def announce(self, status: EngineStatus, expiry: float, timeout: float = 2.0) -> None:
@@ -106,7 +125,10 @@ class BrokerLink:
         asyncio.set_event_loop(self._loop)
         self._tasks = [
             self._loop.create_task(self._forever(work), name=work.__name__)
-            for work in (self._beat, self._publisher, self._intake, self._control, self._watch_others)
+            for work in (
+                *(self._beat, self._publisher, self._intake, self._control, self._watch_others),
+                self._ledger.archive,
+            )
         ]
         self._loop.run_forever()
         self._loop.close()
@@ -121,6 +143,7 @@ class BrokerLink:
             threads.shutdown(wait=False, cancel_futures=True)
         while self._outbox:
             await self._publish_some()
+        await self._ledger.close()
         for claim in self._held.values():
             await self._broker.release(claim)
         await self._broker.stop_beating(self._consumer)
@@ -203,11 +226,11 @@ class BrokerLink:
         claim = result.claim
         self._held[claim.request_id] = claim
         if result.cancelled:
-            self._finish(result, "cancelled")
+            self._finish(submission, result, "cancelled")
             return
         if result.attempts > MAX_ATTEMPTS:
             message = f"the engine failed {MAX_ATTEMPTS} times while it worked on this request"
-            self._finish(result, "error", "engine_unavailable", message)
+            self._finish(submission, result, "error", "engine_unavailable", message)
             return
         self._preparing[claim.request_id] = False
         if not is_slow(self._serving.result()[0], submission):
@@ -238,23 +261,29 @@ class BrokerLink:
                     so_far.next_seq,
                     submission.submitted_at,
                     rendered.grammar,
+                    so_far,
                 )
             )
             if self._preparing.get(claim.request_id):
                 self._orders.put(Cancel(claim.request_id))
         except RequestRefused as error:
-            self._finish(result, "error", error.code, str(error))
+            self._finish(submission, result, "error", error.code, str(error))
         except ParameterError as error:
-            self._finish(result, "error", "bad_params", str(error))
+            self._finish(submission, result, "error", "bad_params", str(error))
         except Exception:
             log.exception("prompt_failed: request %s", claim.request_id)
-            self._finish(result, "error", "internal", "the prompt could not be read")
+            self._finish(submission, result, "error", "internal", "the prompt could not be read")
         finally:
             if self._held.get(claim.request_id, claim) is claim:
                 self._preparing.pop(claim.request_id, None)
 
-    def _finish(self, result: ClaimResult, reason: str, code: str = "", message: str = "") -> None:
+    def _finish(
+        self, submission: Submission, result: ClaimResult, reason: str, code: str = "", message: str = ""
+    ) -> None:
         """End a request that never reaches this process's engine."""
+        now = time.time()
+        waited = 1000 * max(0.0, now - (submission.submitted_at or now))
+        past = result.log.past(submission.submitted_at, now)
         event = Finish(
             result.claim.request_id,
             result.log.next_seq,
@@ -262,7 +291,8 @@ class BrokerLink:
             completion_tokens=len(result.log.token_ids),
             error_code=code,
             error_message=message,
-            finished_at=time.time(),
+            receipt=unrun_receipt(waited, past, engine=self._name, epoch=self.status.epoch),
+            finished_at=now,
             engine=self._name,
         )
         self._outbox.append(([Outgoing(result.claim, event)], None))
@@ -273,8 +303,9 @@ class BrokerLink:
         after = await self._broker.control_end()
         self._cancel(await self._broker.cancelled_among(list(self._held)))  # asked for while nobody listened
         while True:
-            after, request_ids = await self._broker.read_control(after)
+            after, request_ids, controls = await self._broker.read_control(after)
             self._cancel(request_ids)
+            self._order(controls)
 
     def _cancel(self, request_ids: Sequence[str]) -> None:
         for request_id in request_ids:
@@ -283,9 +314,22 @@ class BrokerLink:
             elif request_id in self._held:
                 self._orders.put(Cancel(request_id))
 
+    def _order(self, controls: Sequence[bytes]) -> None:
+        for body in controls:
+            try:
+                control = Control.decode(body)
+            except (ValueError, TypeError, AttributeError):  # no JSON, no object, no engine named
+                log.warning("control_refused: it can't be read")
+                continue
+            if control.engine == self._name:
+                self._orders.put(control)
+
     async def _publisher(self) -> None:
         await self._wake.wait()
         self._wake.clear()
+        news = [self._news.popleft() for _ in range(len(self._news))]
+        if news:  # before the outbox: who waited then may have a token by now
+            await self._broker.tell(news)
         while self._outbox:
             await self._publish_some()
 
@@ -301,14 +345,17 @@ class BrokerLink:
             steps += 1
         try:
             refused = await self._broker.publish(items) if items else set()
-            records = [orjson.dumps(self._outbox[i][1]) for i in range(steps) if self._outbox[i][1] is not None]
-            if records:
-                await self._broker.append_ledger(self._name, records)
+            records = [record for _, record in islice(self._outbox, steps) if record is not None]
+            lines = [orjson.dumps(record) for record in records]
+            if lines:
+                await self._broker.append_ledger(self._name, lines)
         except BaseException:
             self._wake.set()  # the same once more, later
             raise
         for _ in range(steps):
             self._outbox.popleft()
+        for record, line in zip(records, lines, strict=True):
+            self._ledger.add(record, line)
         self._room.set()
         self._settle(items, refused)
 

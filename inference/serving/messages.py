@@ -6,10 +6,14 @@ The messages of the browser and of programs are another matter (playground/socke
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import orjson
+
+from inference.checks import ParameterError
+from inference.limits import NAMES, Limits, checked_values
+from inference.scheduling.receipt import unrun_receipt, with_delivery
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,21 @@ class Delta(Message):
     iteration: int
     created_at: float = 0.0  # Unix seconds, when the engine committed it
     logprobs: list[dict[str, Any]] | None = None
+    started_at: float = 0.0  # of the first entry: Unix seconds, when the engine began with the request
+
+
+@dataclass(frozen=True, slots=True)
+class Queued(Message):
+    """Where a request stands that waits: news for whoever follows it, and no entry of its log.
+
+    position: how many are before it; beyond the first hundred in line, in whole hundreds.  reason: of not being in the
+    newest iteration.  eta_ms: until it runs, as far as that can be told.
+    """
+
+    request_id: str
+    position: int
+    reason: str
+    eta_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +92,8 @@ class Finish(Message):
     `token_ids` are the ids since the last delta (an EOS, a stop string's tokens). Text still held back at the end goes
     out as a delta before this. `error_code` and `error_message` are set when finish_reason is "error".
     `error_message` also says which limit an expired request met.  `logprobs`: as a delta's, of these token_ids.
-    `receipt`: parts in ms; a first form: queue, prefill, decode, total.
+    `receipt`: where the time went, in ms (see inference/scheduling/receipt.py); the engine's, until the web side has
+    put the last frame on its way.  finished_at: when the engine had committed its last token.
     """
 
     request_id: str
@@ -93,12 +113,56 @@ class Finish(Message):
     engine: str = ""
     logprobs: list[dict[str, Any]] | None = None
 
+    def handed_over(self, at: float, since: float = 0.0) -> Finish:
+        """The same, whose last frame goes out at `at`, Unix seconds. since: when the request came, for one that no
+        engine had: all of its time was waiting."""
+        receipt = self.receipt or (unrun_receipt(1000 * max(0.0, self.finished_at - since)) if since else {})
+        ms = 1000 * (at - self.finished_at) if self.finished_at else 0.0
+        return replace(self, receipt=with_delivery(receipt, ms))
+
+
+@dataclass(frozen=True, slots=True)
+class Control(Message):
+    """What staff asks of the engine of that name: one of `inference.limits.ACTIONS`, and what it needs.
+
+    by: who asks, for the log.
+    """
+
+    engine: str
+    action: str
+    ms: float | None = None
+    policy: str | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    kv_blocks: int | None = None
+    by: str = ""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What was given for the action."""
+        names = ("ms", "policy", *NAMES)
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    def check(self, settings: dict[str, Any]) -> None:
+        """Against what the engine's status says of it. Raises ParameterError. The engine checks again, when it comes to
+        it, and knows more: who is there."""
+        given = checked_values(self.action, self.values)
+        if self.action == "set":
+            try:
+                now, most = Limits.of(settings), Limits.of(settings["most"])
+            except KeyError:
+                raise ParameterError("this engine has no limits that can be changed while it runs") from None
+            now.changed(most, given)
+
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus(Message):
     """Heartbeat of an engine process, renewed twice a second; the key it lives under expires by itself.
 
-    state: "loading", "ready", "failed".  progress_at: Unix seconds of the last finished iteration, or of going idle.
+    state: "loading", "ready", "failed".  progress_at: Unix seconds of the last finished iteration, or when the loop
+    that makes them last said that there is none to make: idle, a batch that fills, paused, slow.
+    settings: those in force; `most` among them has the limits that the engine was started with.
+    paused, slow_ms: see `inference.controls`.
     """
 
     name: str
@@ -112,4 +176,9 @@ class EngineStatus(Message):
     running: int = 0
     waiting: int = 0
     kv: dict[str, int] = field(default_factory=dict)
+    costs: dict[str, float] = field(
+        default_factory=dict
+    )  # ms: fixed, token, read, sample; how far off; iterations seen
     epoch: int = 0  # of the process: Unix seconds of its start, so it rises at each restart
+    paused: bool = False
+    slow_ms: float = 0.0

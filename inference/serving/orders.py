@@ -5,12 +5,15 @@ Knows: the orders. Must not know: who carries them out.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from inference.config import SamplingParams
-from inference.serving.logs import Claim
+from inference.scheduling.receipt import Past
+from inference.serving.logs import Claim, Log
+from inference.serving.messages import Control
 
 if TYPE_CHECKING:
     from inference.text.grammar import Grammar
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 class Add:
     """Run this request. `output_ids`: tokens that an earlier worker produced; `next_seq`: where its log goes on.
 
-    submitted_at: Unix seconds, 0 where nobody knows.  grammar: of its response_format.
+    submitted_at: Unix seconds, 0 where nobody knows.  grammar: of its response_format.  log: as it was claimed.
     """
 
     claim: Claim
@@ -31,6 +34,17 @@ class Add:
     next_seq: int
     submitted_at: float = 0.0
     grammar: Grammar | None = None
+    log: Log = field(default_factory=Log)
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was submitted."""
+        return max(0.0, time.time() - self.submitted_at) if self.submitted_at else 0.0
+
+    @property
+    def past(self) -> Past | None:
+        """Where these went, if another engine had it."""
+        return self.log.past(self.submitted_at, time.time())
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,4 +71,4 @@ class Stop:
     """Leave the loop before the next step."""
 
 
-Order = Add | Cancel | Drop | DropAll | Stop
+Order = Add | Cancel | Control | Drop | DropAll | Stop

@@ -6,6 +6,7 @@ A request's log `out:{id}` is a stream with explicit ids `epoch-seq`, so that th
 not newer than the last:
     0-1     entry   <id in `requests`>          submitted, claimed by nobody yet
     E-0     claim   <token> engine <consumer>   claim number E; the token names this claim and no other
+                    at <Unix seconds>
     E-seq   delta   <body>                      one per text-bearing token
     E-seq   finish  <body>                      the last entry
     E-9e15  release <token>                     given back by a worker that stops; does not count as an attempt
@@ -64,7 +65,9 @@ for _, entry in ipairs(log) do
   if entry[2][1] == 'claim' then attempts = attempts + 1 end
   if entry[2][1] == 'release' then attempts = attempts - 1 end
 end
-redis.call('XADD', KEYS[1], epoch .. '-0', 'claim', ARGV[1], 'engine', ARGV[2])
+local time = redis.call('TIME')
+local at = string.format('%d.%06d', time[1], time[2])
+redis.call('XADD', KEYS[1], epoch .. '-0', 'claim', ARGV[1], 'engine', ARGV[2], 'at', at)
 return {'claimed', epoch, attempts, redis.call('EXISTS', KEYS[2]), log}
 """
 )

@@ -18,12 +18,15 @@ from typing import Any
 
 from inference.config import EngineConfig, ParameterError
 from inference.execution.models.errors import ModelError
+from inference.scheduling.receipt import unrun_receipt
 from inference.scheduling.request import RequestRefused
 from inference.serving.entries import Entries
+from inference.serving.ledger_store import LedgerKeep
 from inference.serving.link import BrokerLink
 from inference.serving.logs import Claim, Event, Outgoing
-from inference.serving.messages import EngineStatus, Finish
+from inference.serving.messages import Control, EngineStatus, Finish
 from inference.serving.orders import Add, Cancel, Drop, DropAll, Order, Stop
+from inference.serving.queue_news import QueueNews
 from inference.text.errors import TokenizerError
 
 log = logging.getLogger("batchscope.engine")
@@ -35,11 +38,15 @@ WAIT_AT_ONCE = 1.0  # seconds; while a batch fills, the heartbeat goes on tellin
 
 
 def run_worker(
-    config: EngineConfig, redis_url: str, name: str, make_engine: Callable[[EngineConfig], Any] | None = None
+    config: EngineConfig,
+    redis_url: str,
+    name: str,
+    make_engine: Callable[[EngineConfig], Any] | None = None,
+    keep: LedgerKeep | None = None,
 ) -> int:
     """Run one engine against a broker until SIGTERM or SIGINT; the exit status. Call it from the main thread.
 
-    `make_engine` stands in for the engine in tests.
+    `make_engine` stands in for the engine in tests; `keep` says how much of the ledger is kept, and where.
     """
     epoch = int(time.time())
     status = EngineStatus(
@@ -63,7 +70,7 @@ def run_worker(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
-    link = BrokerLink(redis_url, name, f"{name}@{epoch}.{os.getpid()}", orders, status)
+    link = BrokerLink(redis_url, name, f"{name}@{epoch}.{os.getpid()}", orders, status, keep)
     link.start()
     try:
         engine = (make_engine or _make_engine)(config)
@@ -101,7 +108,7 @@ class Worker:
 
     def __init__(self, engine: Any, link: BrokerLink, orders: SimpleQueue[Order], status: EngineStatus) -> None:
         self._engine, self._link, self._orders = engine, link, orders
-        self._entries = Entries(engine.tokenizer, status.name)
+        self._entries = Entries(engine.tokenizer, status.name, status.epoch)
         self._claims: dict[str, Claim] = {}
         self._leaving: dict[str, Add | None] = {}  # dropped, not out of the engine yet; what to add once it is
         self._cancelled: set[str] = set()  # the engine has not told of their ends yet
@@ -109,12 +116,17 @@ class Worker:
         self._made: list[tuple[list[Outgoing], Any]] = []  # outputs of steps, not handed over yet
         engine.before_forward = self._hand_over
         self._n = 0
+        self._news = QueueNews()
         self._status = replace(
             status,
             state="ready",
             detail="",
             model=engine.model_name,
-            settings={**status.settings, "kv_blocks": engine.pool.num_blocks},
+            settings={
+                **status.settings,
+                **engine.controls.settings,
+                "most": engine.controls.most.to_mapping(),
+            },
             progress_at=time.time(),
         )
 
@@ -156,6 +168,8 @@ class Worker:
                 self._add(order)
             case Cancel(request_id):
                 self._cancel(request_id)
+            case Control():
+                self._control(order)
             case Drop(token):
                 for request_id in [r for r, claim in self._claims.items() if claim.token == token]:
                     self._drop(request_id)
@@ -168,6 +182,15 @@ class Worker:
                 self._leaving = dict.fromkeys(self._leaving)
             case Stop():
                 self._stopping = True
+
+    def _control(self, control: Control) -> None:
+        """What staff asks. What can't be done changes nothing and stops nothing."""
+        try:
+            self._engine.controls.carry_out(control.action, control.values)
+        except ParameterError as error:
+            log.warning("control_refused: %s", error)
+        else:
+            log.info("control: %s %s, asked by %s", control.action, control.values, control.by or "nobody")
 
     def _cancel(self, request_id: str) -> None:
         if request_id in self._claims:
@@ -198,7 +221,8 @@ class Worker:
                 user=add.user,
                 output_ids=add.output_ids,
                 grammar=add.grammar,
-                age=max(0.0, time.time() - add.submitted_at) if add.submitted_at else 0.0,
+                age=add.age,
+                past=add.past,
             )
         except RequestRefused as error:
             self._end_unrun(add, "error", error.code, str(error))
@@ -220,6 +244,7 @@ class Worker:
             completion_tokens=len(add.output_ids),
             error_code=code,
             error_message=message,
+            receipt=self._entries.receipt(unrun_receipt(1000 * add.age, add.past)),
             finished_at=time.time(),
             engine=self._status.name,
         )
@@ -234,7 +259,7 @@ class Worker:
         if record is not None:
             self._n = record.n
         events: list[Event] = [self._entries.delta(delta, self._n, now) for delta in output.deltas]
-        events += [self._entries.finish(finish, self._n, now) for finish in output.finishes]
+        events += [self._entries.finish(finish, self._n) for finish in output.finishes]
         items = [Outgoing(self._claims[e.request_id], e) for e in events if e.request_id in self._claims]
         if items or record is not None:
             self._made.append((items, record))
@@ -253,24 +278,29 @@ class Worker:
             self._link.publish(items, record)
 
     def _report(self, record: Any) -> None:
-        """Bring the heartbeat's status up to date: after a step, while a batch fills, and on going idle; then the pool
-        checks its books."""
-        settings = self._status.settings
-        policy = self._engine.scheduler.policy.name
-        if settings["policy"] != policy:
-            settings = {**settings, "policy": policy}
+        """Bring the heartbeat's status up to date: after a step, while none is to be made (a batch fills, the engine is
+        paused or slow), and on going idle; then the pool checks its books."""
+        settings, controls = self._status.settings, self._engine.controls
+        if not (in_force := controls.settings).items() <= settings.items():
+            settings = {**settings, **in_force}
         numbers: dict[str, Any] = {}
         if record is not None:
             numbers = {
-                "running": len(record.rows),
+                "running": len(record.rows or self._engine.scheduler.running),  # a paused engine computes no rows
                 "waiting": record.waiting_total,
                 "kv": asdict(record.kv),
                 "busy": True,
             }
-        elif not self._engine.has_work:
+        else:
             pool = self._engine.pool
-            pool.check()
             kv = {"free": pool.free_count, "cached": pool.cached_count, "used": pool.held_count}
-            numbers = {"running": 0, "waiting": 0, "kv": {**kv, "total": pool.num_blocks}, "busy": False}
+            numbers = {"kv": {**kv, "total": pool.num_blocks}}
+            if not self._engine.has_work:
+                pool.check()
+                numbers |= {"running": 0, "waiting": 0, "busy": False}
+        numbers |= {"paused": controls.paused, "slow_ms": controls.slow_ms}
+        numbers["costs"] = self._engine.scheduler.pace.costs.summary()
         self._status = replace(self._status, progress_at=time.time(), settings=settings, **numbers)
         self._link.status = self._status
+        if self._status.waiting and (news := self._news.of(self._engine.line, time.monotonic())):
+            self._link.tell([one for one in news if one.request_id in self._claims])

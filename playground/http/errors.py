@@ -34,9 +34,10 @@ def json_error(code: str, message: str, **extra: Any) -> JsonResponse:
 
 def wants_json(request: HttpRequest) -> bool:
     """Whether a program is asking: by the path, or by what it accepts."""
-    return request.path.startswith("/api/") or request.get_preferred_type(["text/html", "application/json"]) == (
-        "application/json"
-    )
+    below_a_page = request.path.startswith("/scheduler/") and request.path != "/scheduler/"
+    if below_a_page or request.path.startswith("/api/"):
+        return True
+    return request.get_preferred_type(["text/html", "application/json"]) == "application/json"
 
 
 def _answer(request: HttpRequest, code: str, message: str) -> HttpResponse:

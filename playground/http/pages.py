@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib.auth import login, views
 from django.contrib.auth.decorators import login_not_required
 from django.core.exceptions import PermissionDenied
@@ -27,7 +28,7 @@ def chat(request: UserRequest) -> HttpResponse:
 def scheduler(request: UserRequest) -> HttpResponse:
     if not request.user.is_staff:
         raise PermissionDenied
-    return render(request, "scheduler.html")
+    return render(request, "scheduler.html", {"controls": settings.BATCHSCOPE.has_controls})
 
 
 @login_not_required

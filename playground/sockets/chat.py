@@ -8,6 +8,7 @@ or that is over, can be resumed by its owner from any seq.
 from __future__ import annotations
 
 import logging
+import time
 from contextlib import aclosing
 from typing import Any
 
@@ -15,10 +16,13 @@ from django.db import DatabaseError
 
 from inference.config import SamplingParams
 from inference.scheduling.request import RequestRefused
-from inference.serving.messages import Delta, Finish
+from inference.serving.client import News
+from inference.serving.messages import Delta
+from inference.serving.messages import Finish as End
+from inference.serving.messages import Queued as Place
 from playground.conversations import as_uuid, conversations_of, touch
 from playground.gateway import get_gateway
-from playground.models import Conversation
+from playground.models import Conversation, InferenceRequest
 from playground.sockets.base import INTERNAL, Socket, database
 from playground.sockets.protocol import (
     Accepted,
@@ -29,6 +33,7 @@ from playground.sockets.protocol import (
     Finished,
     Generate,
     ProtocolError,
+    Queued,
     Resume,
     TokenLogprobs,
     Usage,
@@ -40,6 +45,7 @@ log = logging.getLogger(__name__)
 
 class ChatSocket(Socket):
     async def on_generate(self, message: Generate) -> None:
+        received_at = time.time()
         params = message.sampling_params()
         self._check(message, params)
         conversation = await self._conversation(message.conversation)
@@ -49,6 +55,7 @@ class ChatSocket(Socket):
                 messages=message.message_dicts(),
                 prompt=message.prompt,
                 params=params,
+                received_at=received_at,
                 conversation=conversation,
                 ref=message.ref or "",
             )
@@ -61,7 +68,7 @@ class ChatSocket(Socket):
         for request in requests:
             request_id = str(request.pk)
             await self.send_message(Accepted(ref=message.ref, request_id=request_id, position=request.position))
-            self.start(request_id, self._stream(request_id, 0))
+            self.start(request_id, self._stream(request_id, 0, request))
         if conversation is not None:
             await database(touch)(conversation, requests[0].asked)
 
@@ -95,9 +102,9 @@ class ChatSocket(Socket):
             raise ProtocolError("not_found", "there is no such conversation")
         return found
 
-    async def _stream(self, request_id: str, after_seq: int) -> None:
+    async def _stream(self, request_id: str, after_seq: int, row: InferenceRequest | None = None) -> None:
         try:
-            async with aclosing(get_gateway().follow(self.user, request_id, after_seq)) as events:
+            async with aclosing(get_gateway().follow(self.user, request_id, after_seq, row)) as events:
                 async for event in events:
                     await self._send_event(event)
         except RequestRefused as error:
@@ -106,7 +113,13 @@ class ChatSocket(Socket):
             log.exception("stream_failed", extra={"code": "internal"})
             raise ProtocolError("internal", INTERNAL, request_id=request_id) from None
 
-    async def _send_event(self, event: Delta | Finish) -> None:
+    async def _send_event(self, event: News) -> None:
+        if isinstance(event, Place):
+            place = Queued(
+                request_id=event.request_id, position=event.position, reason=event.reason, eta_ms=event.eta_ms
+            )
+            await self.send_message(place)
+            return
         if isinstance(event, Delta):
             await self.send_message(
                 DeltaFrame(
@@ -133,7 +146,7 @@ def _canonical(request_id: str) -> str:
     return str(pk)
 
 
-def _finished(event: Finish) -> Finished:
+def _finished(event: End) -> Finished:
     usage: dict[str, Any] = {
         name: getattr(event, name) for name in ("prompt_tokens", "completion_tokens", "cached_tokens")
     }
@@ -147,5 +160,5 @@ def _finished(event: Finish) -> Finished:
     )
 
 
-def _logprobs(event: Delta | Finish) -> list[TokenLogprobs] | None:
+def _logprobs(event: Delta | End) -> list[TokenLogprobs] | None:
     return [TokenLogprobs(**token) for token in event.logprobs] if event.logprobs else None

@@ -136,11 +136,18 @@ class Accepted(ServerModel):
 
 
 class Queued(ServerModel):
+    """While it waits, when one of these changes. position: how many are before it; beyond the first hundred, in whole
+    hundreds. eta_ms: until it begins, null where nothing can be said."""
+
     type: Literal["queued"] = "queued"
     request_id: str
     position: int
-    reason: str | None = None
-    eta_ms: float | None = None
+    reason: str
+    eta_ms: float | None
+
+    def frame(self) -> str:
+        """With all fields: what is not known is said."""
+        return self.model_dump_json()
 
 
 class LikelyToken(ServerModel):

@@ -7,6 +7,8 @@ import os
 import websockets
 from support.server import Answer
 
+from inference.scheduling.receipt import PARTS
+
 STREAMS = 8
 
 
@@ -47,6 +49,10 @@ async def test_engine_killed_with_eight_streams(lasting_server, story):
         dead = lasting_server.kill("engine")
         await asyncio.gather(*(chat.read(request_id, answer) for _, chat, request_id, answer in streams))
     check(streams, story)
+    for *_, answer in streams:
+        receipt = answer.finished["receipt"]
+        assert receipt["stalled"] > 0
+        assert abs(sum(receipt[part] for part in PARTS) - receipt["total"]) <= 0.01 * receipt["total"]
     assert lasting_server.children()["engine"] != dead
     assert lasting_server.get("/health").status_code == 200
 

@@ -6,12 +6,46 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import orjson
 import pytest
 from django.contrib.auth.models import User
 
 from inference.scheduling.request import RequestRefused
-from inference.serving.messages import Delta, EngineStatus, Finish
+from inference.serving.client import BlockMap, Control, Span
+from inference.serving.messages import Delta, EngineStatus, Finish, Queued
 from playground.models import InferenceRequest
+
+
+class FakeLedger:
+    """Iterations that are kept: of one engine, by (epoch, n), each as JSON."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[int, int], bytes] = {}
+
+    async def engines(self) -> list[str]:
+        return ["engine-1"]
+
+    async def spans(self, engine: str) -> list[Span]:
+        epochs = sorted({epoch for epoch, _ in self.kept})
+        numbers = {epoch: [n for known, n in self.kept if known == epoch] for epoch in epochs}
+        return [Span(epoch, min(numbers[epoch]), max(numbers[epoch])) for epoch in epochs]
+
+    async def records(self, engine: str, epoch: int, first: int, last: int) -> list[bytes]:
+        names = [(epoch, n) for n in range(first, last + 1)]
+        return [self.kept[name] for name in names if name in self.kept]
+
+    async def pages(self, engine: str, epoch: int, first: int, last: int) -> AsyncIterator[list[bytes]]:
+        for start in range(first, last + 1, 4):
+            yield await self.records(engine, epoch, start, min(last, start + 3))
+
+    async def block_map(self, engine: str, epoch: int, n: int) -> BlockMap | None:
+        blocks = BlockMap()
+        for number in range(1, n + 1):
+            if (epoch, number) not in self.kept:
+                return None
+            told = orjson.loads(self.kept[epoch, number])
+            blocks.apply(told["blocks"], told["kv"]["total"])
+        return blocks
 
 
 class FakeClient:
@@ -21,8 +55,13 @@ class FakeClient:
         self.statuses: list[EngineStatus] = []
         self.history: list[dict[str, Any]] = []
         self.records: asyncio.Queue[list[dict[str, Any]]] = asyncio.Queue()
+        self.ledger = FakeLedger()
+        self.controls: list[Control] = []
 
-    async def engines(self) -> list[EngineStatus]:
+    async def control(self, control: Control) -> None:
+        self.controls.append(control)
+
+    async def engines(self, max_age: float = 0.0) -> list[EngineStatus]:
         return self.statuses
 
     async def newest_iterations(self, engine: str, count: int) -> list[dict[str, Any]]:
@@ -45,7 +84,9 @@ class FakeGateway:
     async def ensure_started(self) -> None:
         pass
 
-    async def submit_all(self, user: User, *, params: Any, ref: str = "", **fields: Any) -> list[InferenceRequest]:
+    async def submit_all(
+        self, user: User, *, params: Any, received_at: float = 0.0, ref: str = "", **fields: Any
+    ) -> list[InferenceRequest]:
         if self.refusal is not None:
             raise self.refusal
         family = []
@@ -62,22 +103,27 @@ class FakeGateway:
             self.cancelled.add(request_id)
         return found
 
-    async def follow(self, user: User, request_id: str, after_seq: int = 0) -> AsyncIterator[Delta | Finish]:
+    async def follow(
+        self, user: User, request_id: str, after_seq: int = 0, row: Any = None
+    ) -> AsyncIterator[Delta | Finish | Queued]:
         row = await InferenceRequest.objects.filter(owner=user, pk=request_id).afirst()
         if row is None:
             raise RequestRefused("not_found", "there is no such request")
         self.followers += 1
         try:
             async for event in self._events(row):
-                if event.seq > after_seq:
+                if isinstance(event, Queued) or event.seq > after_seq:
                     yield event
         finally:
             self.followers -= 1
 
-    async def _events(self, row: InferenceRequest) -> AsyncIterator[Delta | Finish]:
+    async def _events(self, row: InferenceRequest) -> AsyncIterator[Delta | Finish | Queued]:
         request_id, words = str(row.pk), row.asked.split()
         if "explode" in words:
             raise ZeroDivisionError("a secret of the server: /etc/passwd")
+        if "patient" in words:
+            yield Queued(request_id, 2, "no_seat", 1500.0)
+            yield Queued(request_id, 0, "behind")
         for i, word in enumerate(words, 1):
             logprobs = [{"token_id": i, "token": word, "logprob": -0.5, "top": []}] if "likely" in words else None
             yield Delta(request_id, i, word + " ", [i], i, logprobs=logprobs)
@@ -103,10 +149,10 @@ class FakeGateway:
 
 
 def _gateway_everywhere(monkeypatch: pytest.MonkeyPatch, gateway: FakeGateway) -> None:
-    from playground.http import api, health
+    from playground.http import api, control, health, iterations
     from playground.sockets import base, chat, scheduler
 
-    for module in (api, health, base, chat, scheduler):
+    for module in (api, control, health, iterations, base, chat, scheduler):
         monkeypatch.setattr(module, "get_gateway", lambda: gateway)
 
 

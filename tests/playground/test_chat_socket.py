@@ -58,6 +58,19 @@ async def test_an_answer_from_accepted_to_finished(alice: User, gateway: Any) ->
     await browser.disconnect()
 
 
+async def test_who_waits_is_told_where_it_stands(alice: User, gateway: Any) -> None:
+    browser = await Browser.of(alice)
+    await browser.ask(type="generate", prompt="patient people")
+    accepted, *queued, first, _, _ = await browser.hear_until("finished")
+    request_id = accepted["request_id"]
+    assert queued == [
+        {"type": "queued", "request_id": request_id, "position": 2, "reason": "no_seat", "eta_ms": 1500.0},
+        {"type": "queued", "request_id": request_id, "position": 0, "reason": "behind", "eta_ms": None},
+    ]
+    assert (accepted["type"], first["type"]) == ("accepted", "delta")
+    await browser.disconnect()
+
+
 async def test_cancel_is_heard_while_answers_stream(alice: User, gateway: Any) -> None:
     browser = await Browser.of(alice)
     for ref in ("a", "b"):

@@ -33,6 +33,9 @@ from playground.database import DatabaseURLError, database_from_url
         ("RUN_TIMEOUT", "0", "BATCHSCOPE_RUN_TIMEOUT is 0"),
         ("QUEUE_TIMEOUT", "never", "BATCHSCOPE_QUEUE_TIMEOUT is 'never'"),
         ("BATCH_DELAY", "none", "BATCHSCOPE_BATCH_DELAY is 'none'"),
+        ("LEDGER_MEMORY", "1KiB", "BATCHSCOPE_LEDGER_MEMORY is '1KiB': input should be greater than"),
+        ("LEDGER_ITERATIONS", "10", "BATCHSCOPE_LEDGER_ITERATIONS is '10'"),
+        ("LEDGER_DAYS", "0", "BATCHSCOPE_LEDGER_DAYS is '0'"),
     ],
 )
 def test_wrong_values(variable: str, value: str, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,3 +156,8 @@ def test_a_damaged_key_or_an_impossible_folder_is_said(tmp_path: Path) -> None:
         secret_key(tmp_path)
     with pytest.raises(FirstStartError, match="BATCHSCOPE_DATA_DIR"):
         data_folder(tmp_path / "secret_key" / "inside")
+
+
+def test_the_ledger_has_a_folder_unless_it_has_no_disk(tmp_path: Path) -> None:
+    assert Settings(data_dir=tmp_path).ledger_folder == tmp_path / "ledger"
+    assert Settings(data_dir=tmp_path, ledger_disk=0).ledger_folder is None

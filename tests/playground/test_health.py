@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,6 +27,10 @@ def engine(name: str = "a", state: str = "ready", busy: bool = False, progress_a
         ([engine(progress_at=0)], "ok"),  # idle for long
         ([engine(busy=True, progress_at=NOW - 9)], "ok"),
         ([engine(busy=True, progress_at=NOW - 11)], "hung"),
+        # Paused or slow, its loop goes on telling that all is well; where that has ended, it hangs.
+        ([replace(engine(busy=True, progress_at=NOW - 1), paused=True)], "ok"),
+        ([replace(engine(busy=True, progress_at=NOW - 1), slow_ms=60_000.0)], "ok"),
+        ([replace(engine(busy=True, progress_at=NOW - 11), paused=True)], "hung"),
         ([engine(state="loading", progress_at=0)], "loading"),
         ([engine(state="failed")], "failed"),
         ([engine(state="failed"), engine("b", state="loading")], "loading"),

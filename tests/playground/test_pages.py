@@ -19,6 +19,11 @@ SIGN_IN = 302
 RIGHTS = {
     "/": (SIGN_IN, 200, 200, 200),
     "/scheduler/": (SIGN_IN, 403, 200, 200),
+    "/scheduler/iterations/": (401, 403, 200, 200),
+    "/scheduler/blocks/": (401, 403, 404, 404),
+    "/scheduler/export/": (401, 403, 404, 404),
+    "/scheduler/control/": (401, 403, 405, 405),
+    "/scheduler/demo/": (401, 403, 405, 405),
     "/api/conversations/": (401, 200, 200, 200),
     CONVERSATION: (401, 404, 404, 404),
     "/admin/": (SIGN_IN, SIGN_IN, 200, 200),

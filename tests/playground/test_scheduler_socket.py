@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 from django.contrib.auth.models import User
+from support.ledgers import Run
 from support.sockets import Browser
 
 from inference.serving.messages import EngineStatus
@@ -92,12 +93,22 @@ async def test_other_messages_get_an_error_and_the_socket_lives(text: str, staff
 
 
 def test_records_are_put_into_frames_that_can_be_sent() -> None:
-    records = [record(n) for n in range(1, 10)]
-    size = len(orjson.dumps(records[0]))
-    assert scheduler.in_frames(records, 4 * size) == [records[:4], records[4:8], records[8:]]
-    assert scheduler.in_frames(records, 100 * size) == [records]
-    assert scheduler.in_frames(records[:2], 1) == [records[:1], records[1:2]]
+    lines = [orjson.dumps(record(n)) for n in range(1, 10)]
+    size = len(lines[0])
+    assert scheduler.in_frames(lines, 4 * size) == [lines[:4], lines[4:8], lines[8:]]
+    assert scheduler.in_frames(lines, 100 * size) == [lines]
+    assert scheduler.in_frames(lines[:2], 1) == [lines[:1], lines[1:2]]
     assert scheduler.in_frames([], 1) == []
+
+
+def test_records_are_encoded_once_and_not_for_ever() -> None:
+    encoded, records = scheduler.Encoded(2), [record(n) for n in (1, 2, 3)]
+    lines = [encoded.line("e", one) for one in records]
+    assert lines == [orjson.dumps(one) for one in records]
+    assert encoded.line("e", records[2]) is lines[2]
+    assert encoded.line("other", records[2]) is not lines[2]
+    assert encoded.line("e", {**records[2], "kv": {}}) == orjson.dumps({**records[2], "kv": {}})
+    assert len(encoded._kept) == 2
 
 
 async def test_a_long_history_comes_in_several_frames(
@@ -110,4 +121,66 @@ async def test_a_long_history_comes_in_several_frames(
     assert [item["n"] for item in snapshot["engines"][0]["records"]] == [1, 2]
     assert [item["n"] for item in (await viewer.hear())["records"]] == [3, 4]
     assert [item["n"] for item in (await viewer.hear())["records"]] == [5]
+    await viewer.disconnect()
+
+
+def keep(gateway: Any, run: Run) -> None:
+    gateway.client.ledger.kept.update({(run.epoch, n): line for n, line in enumerate(run.lines, 1)})
+    gateway.client.history = [orjson.loads(line) for line in run.lines]
+
+
+async def test_a_snapshot_has_the_blocks_after_its_newest_record(staff: User, gateway: Any) -> None:
+    run = Run(1, 9)
+    keep(gateway, run)
+    gateway.client.statuses = [status()]
+    viewer = await Browser.of(staff, "/ws/scheduler/")
+    [engine] = (await viewer.hear("snapshot"))["engines"]
+    assert engine["blocks"] == {"epoch": 1, "n": 9, "start": 0, **run.drawn(9)}
+    await viewer.disconnect()
+
+
+async def test_a_large_map_comes_in_parts(staff: User, gateway: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "BLOCKS_AT_ONCE", 5)
+    run = Run(1, 9)
+    keep(gateway, run)
+    gateway.client.statuses = [status()]
+    viewer = await Browser.of(staff, "/ws/scheduler/")
+    [engine] = (await viewer.hear("snapshot"))["engines"]
+    assert engine["blocks"] is None
+    parts = [await viewer.hear("blocks") for _ in range(3)]
+    assert [(part["engine"], part["n"], part["start"], part["total"]) for part in parts] == [
+        ("engine-1", 9, start, 12) for start in (0, 5, 10)
+    ]
+    drawn = [[references, cached] for part in parts for references, cached, _ in part["blocks"]]
+    assert drawn == [[references, cached] for references, cached, _ in run.states[9]]
+    await viewer.disconnect()
+
+
+async def test_a_map_that_is_not_kept_is_null(staff: User, gateway: Any) -> None:
+    gateway.client.statuses, gateway.client.history = [status()], [record(1), record(2)]
+    viewer = await Browser.of(staff, "/ws/scheduler/")
+    [engine] = (await viewer.hear("snapshot"))["engines"]
+    assert engine["blocks"] is None
+    assert [item["n"] for item in engine["records"]] == [1, 2]
+    await viewer.disconnect()
+
+
+async def test_a_paused_engine_is_told_with_those_who_keep_their_seats(
+    staff: User, gateway: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "STATUS_INTERVAL", 0.01)
+    gateway.client.statuses = [status()]
+    viewer = await Browser.of(staff, "/ws/scheduler/")
+    engine = (await viewer.hear("snapshot"))["engines"][0]
+    assert (engine["paused"], engine["slow_ms"]) == (False, 0.0)
+    gateway.client.statuses = [replace(status(), paused=True, slow_ms=250.0)]
+    empty = {**record(2), "rows": [], "finished": []}
+    gateway.client.history = [record(1), empty, {**empty, "n": 3}]
+    engine = (await viewer.hear("snapshot"))["engines"][0]
+    assert (engine["paused"], engine["slow_ms"]) == (True, 250.0)
+    assert [row["request_id"] for row in engine["running"]] == ["r1"], "r2 had ended in the last one with rows"
+    gateway.client.statuses = [replace(status(), settings={"max_num_seqs": 2})]
+    gateway.client.history = [record(1), {**empty, "n": 1, "epoch": 2}]
+    engine = (await viewer.hear("snapshot"))["engines"][0]
+    assert (engine["running"], engine["settings"]) == ([], {"max_num_seqs": 2})
     await viewer.disconnect()

@@ -9,6 +9,8 @@ from typing import Any
 
 from inference.config import SamplingParams
 from inference.engine import Engine
+from inference.scheduling.block_map import BlockMap
+from inference.scheduling.ledger import IterationRecord
 from inference.scheduling.outputs import Output, RequestFinish, TokenDelta
 from inference.scheduling.request import FinishReason
 from inference.text.detokenizer import IncrementalDetokenizer
@@ -67,6 +69,7 @@ def run_jobs(engine: Engine, jobs: list[Job], between: Callable[[Engine, int], N
     """All jobs with their arrivals and cancels; the pool is checked after every step. The number of preemptions."""
     names: dict[str, Job] = {}
     iteration = preemptions = 0
+    blocks = BlockMap()
     while engine.has_work or len(names) < len(jobs):
         for number, job in enumerate(jobs):
             if job.arrives == iteration:
@@ -82,11 +85,25 @@ def run_jobs(engine: Engine, jobs: list[Job], between: Callable[[Engine, int], N
             if names[finish.request_id].finish is not None:
                 raise AssertionError(f"{finish.request_id} finished twice")
             names[finish.request_id].finish = finish
-        preemptions += len(step.record.preempted) if step.record else 0
+        if step.record is not None:
+            preemptions += len(step.record.preempted)
+            _follow(blocks, step.record)
         engine.pool.check()
         if iteration > 100_000:
             raise AssertionError("the engine does not come to an end")
+    if blocks.held or any(blocks.findable[b] != engine.pool.is_findable(b) for b in range(blocks.total)):
+        raise AssertionError("the records' changes of blocks do not lead to the pool's state")
     return preemptions
+
+
+def _follow(blocks: BlockMap, record: IterationRecord) -> None:
+    """The map that records make has what each of them counts."""
+    blocks.apply(record.blocks, record.kv.total)
+    cached = sum(blocks.findable) - sum(blocks.findable[block] for block in blocks.held)
+    if (len(blocks.held), cached) != (record.kv.used, record.kv.cached):
+        raise AssertionError(
+            f"changes make {len(blocks.held)} held, {cached} cached blocks, and the record says {record.kv}"
+        )
 
 
 def check_jobs(engine: Engine, jobs: list[Job], alone: list[Output]) -> None:

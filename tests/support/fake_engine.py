@@ -13,7 +13,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from inference.config import EngineConfig, SamplingParams
+from inference.limits import Limits, checked_values
 from inference.scheduling.ledger import Budget, Finished, IterationRecord, KVUse, Row
+from inference.scheduling.pace import Pace
+from inference.scheduling.receipt import make_receipt
 from inference.scheduling.request import RequestRefused
 from inference.scheduling.token_logprobs import TokenLogprobs
 
@@ -38,6 +41,24 @@ class FakeTokenizer:
 
     def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
         return self.encode_text(messages[-1]["content"])
+
+
+class FakeControls:
+    """Carries out what it is told by remembering it. `paused` is heeded by the engine."""
+
+    def __init__(self, engine: FakeEngine) -> None:
+        self._engine = engine
+        self.paused, self.slow_ms = False, 0.0
+        self.done: list[tuple[str, dict[str, Any]]] = []
+        self.most = Limits(8, 512, 64)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"policy": self._engine.scheduler.policy.name, "next_policy": None, **self.most.to_mapping()}
+
+    def carry_out(self, action: str, values: dict[str, Any]) -> None:
+        self.done.append((action, checked_values(action, values)))
+        self.paused = action == "pause" or (self.paused and action != "resume")
 
 
 @dataclass
@@ -65,8 +86,10 @@ class FakeEngine:
     def __post_init__(self) -> None:
         self.tokenizer = FakeTokenizer()
         self.pool = SimpleNamespace(num_blocks=64, free_count=64, cached_count=0, held_count=0, check=int)
-        self.scheduler = SimpleNamespace(policy=SimpleNamespace(name=self.config.policy))
+        self.controls = FakeControls(self)
         self._running: dict[str, _Running] = {}
+        policy = SimpleNamespace(name=self.config.policy)
+        self.scheduler = SimpleNamespace(policy=policy, running=self._running, pace=Pace())
         self._n = 0
 
     @property
@@ -74,10 +97,10 @@ class FakeEngine:
         return bool(self._running)
 
     def seconds_to_next_step(self) -> float:
-        return 0.0
+        return inf if self.controls.paused and not any(run.reason for run in self._running.values()) else 0.0
 
     def add_request(self, prompt_ids: list[int], params: SamplingParams, *, request_id: str, user: str = "",
-                    output_ids: Any = (), grammar: Any = None, age: float = 0.0) -> str:  # fmt: skip
+                    output_ids: Any = (), grammar: Any = None, age: float = 0.0, past: Any = None) -> str:  # fmt: skip
         if len(prompt_ids) > 100:
             raise RequestRefused("prompt_too_long", f"the prompt has {len(prompt_ids)} words; at most 100 fit")
         if request_id in self._running:
@@ -94,6 +117,8 @@ class FakeEngine:
         return True
 
     def step(self) -> SimpleNamespace:
+        if self.seconds_to_next_step() == inf:
+            return SimpleNamespace(deltas=[], finishes=[], record=None)
         self.before_forward()
         time.sleep(self.step_seconds)
         self._n += 1
@@ -113,6 +138,7 @@ class FakeEngine:
                         seq=run.done,
                         text=word + " ",
                         token_ids=(token_id,),
+                        started_at=0.0,
                         logprobs=None if run.params.logprobs is None else logprobs,
                     )
                 )
@@ -133,9 +159,10 @@ class FakeEngine:
             cached_tokens=0,
             error_code="",
             error_message="it took too long" if run.reason == "expired" else "",
-            receipt={"total": 1.0},
+            receipt=make_receipt({"decode": 1.0}, {}),
             started_at=time.time(),
             first_token_at=time.time(),
+            finished_at=time.time(),
         )
 
     def _record(self, finishes: list[SimpleNamespace]) -> IterationRecord:

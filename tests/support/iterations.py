@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 
+from inference.scheduling.block_map import BlockMap
+from inference.scheduling.blocks import BlockPool
 from inference.scheduling.plan import Schedule
 from inference.scheduling.request import Request
 from inference.scheduling.scheduler import Scheduler
@@ -41,6 +44,20 @@ def _push(scheduler: Scheduler, request: Request, next_token: Callable[[Request]
         return token
     scheduler.remove(request)
     return None
+
+
+def check_map(told: BlockMap, pool: BlockPool, requests: Iterable[Request]) -> None:
+    """The map that changes made is the pool's own state, and a block's owner one of those who hold it."""
+    holders: dict[int, set[str]] = defaultdict(set)
+    for request in requests:
+        for block in request.block_table:
+            holders[block].add(request.request_id)
+    drawn = told.to_json()
+    assert drawn["total"] == pool.num_blocks
+    for block, (references, cached, place) in enumerate(drawn["blocks"]):
+        assert (references, cached) == (pool.references(block), pool.is_findable(block))
+        owner = None if place < 0 else drawn["owners"][place]
+        assert owner in (holders[block] or {None})
 
 
 def check_drafts(scheduler: Scheduler, plan: Schedule) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pydantic import ByteSize
+
 from playground.config import PREFIX, Settings
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
@@ -29,6 +31,8 @@ def document() -> str:
 def _shown(name: str, default: Any) -> str:
     if name == "data_dir" or default is None or default in ("", ()):
         return ""
+    if isinstance(default, ByteSize):
+        return f"`{default.human_readable().replace('.0', '')}`"
     return f"`{default}`"
 
 

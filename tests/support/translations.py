@@ -25,5 +25,9 @@ def _in_python() -> set[str]:
 
 
 def _in_templates() -> set[str]:
-    templates = (ROOT / "templates").rglob("*.html")
-    return {words for path in templates for words in re.findall(r'{% translate "([^"]+)"', path.read_text())}
+    pages = [path.read_text() for path in (ROOT / "templates").rglob("*.html")]
+    words = {words for page in pages for words in re.findall(r'{% translate "([^"]+)"', page)}
+    blocks = (
+        block for page in pages for block in re.findall(r"{% blocktranslate[^%]*%}(.*?){% endblocktranslate", page)
+    )
+    return words | {re.sub(r"{{ (\w+) }}", r"%(\1)s", block) for block in blocks}

@@ -1,4 +1,4 @@
-"""Engine processes with the fake engine, for tests that kill, freeze and stop them."""
+"""Engine processes for tests that kill, freeze and stop them: with the fake engine, or the real one and a toy model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,6 +31,18 @@ class WorkerProcess:
         self.process.wait()
 
 
+def slow_toy(step_seconds: float) -> Any:
+    """A real engine of two seats whose passes take so long."""
+    from support.toy import ToyModel, toy_engine
+
+    class Slow(ToyModel):
+        def forward(self, batch: Any, cache: Any) -> Any:
+            time.sleep(step_seconds)
+            return super().forward(batch, cache)
+
+    return toy_engine(Slow(eos_bonus=-20.0), max_num_seqs=2, kv_blocks=128)
+
+
 def main(redis_url: str, name: str, step_seconds: str, crash_on: str) -> int:
     from support.fake_engine import FakeEngine
 
@@ -36,7 +50,9 @@ def main(redis_url: str, name: str, step_seconds: str, crash_on: str) -> int:
     from inference.execution.models.errors import ModelError
     from inference.serving.worker import run_worker
 
-    def make_engine(config: EngineConfig) -> FakeEngine:
+    def make_engine(config: EngineConfig) -> Any:
+        if name.startswith("toy"):
+            return slow_toy(float(step_seconds))
         if name == "broken":
             raise ModelError("the model has no weights")
         return FakeEngine(config, float(step_seconds), crash_on)

@@ -10,7 +10,9 @@ import setproctitle
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
+from inference.serving.ledger_store import LedgerKeep
 from inference.serving.worker import run_worker
+from playground.config import Settings
 
 
 class Command(BaseCommand):
@@ -27,4 +29,16 @@ class Command(BaseCommand):
         if not config.redis_url:
             sys.exit("batchscope: set BATCHSCOPE_REDIS_URL, or use `manage.py serve`, which starts a broker of its own")
         setproctitle.setproctitle("engine")
-        sys.exit(run_worker(config.engine_config(), config.redis_url, name or f"{socket.gethostname()}-{os.getpid()}"))
+        name = name or f"{socket.gethostname()}-{os.getpid()}"
+        sys.exit(run_worker(config.engine_config(), config.redis_url, name, keep=_keep(config)))
+
+
+def _keep(config: Settings) -> LedgerKeep:
+    """How much of the ledger is kept, and where."""
+    return LedgerKeep(
+        iterations=config.ledger_iterations,
+        memory=int(config.ledger_memory),
+        folder=config.ledger_folder,
+        days=config.ledger_days,
+        disk=int(config.ledger_disk),
+    )

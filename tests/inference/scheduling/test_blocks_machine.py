@@ -17,10 +17,12 @@ class PoolMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.pool = BlockPool(BLOCKS, 4)
+        self.size = BLOCKS
         self.holders: list[list[int]] = []  # each with one reference to each of its blocks
         self.key_of: dict[int, bytes] = {}
         self.cached: list[int] = []  # least recently used first
         self.evicted = 0
+        self.told = dict.fromkeys(range(BLOCKS), (0, False))  # references, findable: as changes tell
 
     @property
     def held(self) -> set[int]:
@@ -28,7 +30,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @property
     def free(self) -> set[int]:
-        return set(range(BLOCKS)) - self.held - set(self.cached)
+        return set(range(self.size)) - self.held - set(self.cached)
 
     def a_holder(self, data: st.DataObject) -> int:
         return data.draw(st.integers(0, len(self.holders) - 1), label="holder")
@@ -102,7 +104,7 @@ class PoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.free)
     @rule(data=st.data())
     def share_a_free_one_too(self, data: st.DataObject) -> None:
-        wrong = [*self.some_of(data, range(BLOCKS)), data.draw(st.sampled_from(sorted(self.free)))]
+        wrong = [*self.some_of(data, range(self.size)), data.draw(st.sampled_from(sorted(self.free)))]
         with pytest.raises(PoolError):
             self.pool.share(wrong)
 
@@ -120,10 +122,10 @@ class PoolMachine(RuleBasedStateMachine):
         self.holders[index : index + 1] = [blocks[:place], blocks[place:]]
         self.give_back(index + 1)
 
-    @precondition(lambda self: len(self.held) < BLOCKS)
+    @precondition(lambda self: len(self.held) < self.size)
     @rule(data=st.data())
     def free_one_too_many(self, data: st.DataObject) -> None:
-        wrong = data.draw(st.sampled_from(sorted(set(range(-1, BLOCKS + 1)) - self.held)))
+        wrong = data.draw(st.sampled_from(sorted(set(range(-1, self.size + 1)) - self.held)))
         with pytest.raises(PoolError):
             self.pool.free([*(sorted(self.held)), wrong])
 
@@ -137,6 +139,18 @@ class PoolMachine(RuleBasedStateMachine):
     def forget(self, blocks: list[int]) -> None:
         self.pool.forget(blocks)
         self.unregister(blocks)
+
+    @rule(size=st.integers(1, BLOCKS), often=st.integers(0, 2))
+    def resize(self, size: int, often: int) -> None:
+        if often:
+            return
+        if any(block >= size for block in self.held):
+            with pytest.raises(PoolError):
+                self.pool.resize(size)
+            return
+        self.pool.resize(size)
+        self.unregister([block for block in self.cached if block >= size])
+        self.size = size
 
     @rule(often=st.integers(0, 9))
     def clear_cache(self, often: int) -> None:
@@ -170,6 +184,14 @@ class PoolMachine(RuleBasedStateMachine):
         block_of = {key: [block] for block, key in self.key_of.items()}
         assert all(pool.lookup([key]) == block_of.get(key, []) for key in KEYS)
 
+    @invariant()
+    def changes_are_told(self) -> None:
+        """Whoever asks only for the blocks that are said to have changed knows all of them."""
+        self.told |= {b: (self.pool.references(b), self.pool.is_findable(b)) for b in self.pool.take_changed()}
+        self.told |= {b: (0, False) for b in range(self.size, BLOCKS)}  # a pool of another size is told anew
+        assert self.told == {b: (self.pool.references(b), b in self.key_of) for b in range(BLOCKS)}
+        assert self.pool.in_use() == self.held | set(self.cached)
+
     def teardown(self) -> None:
         """All freed and the cache cleared is all free; all freed and allocated again shows the order of eviction."""
         while self.holders:
@@ -177,7 +199,7 @@ class PoolMachine(RuleBasedStateMachine):
         order, free = list(self.cached), len(self.free)
         if free % 2:
             self.pool.clear_cache()
-            assert self.pool.free_count == BLOCKS
+            assert self.pool.free_count == self.size
         else:
             self.pool.allocate(free)
             assert [self.pool.allocate(1) for _ in order] == [[block] for block in order]

@@ -6,9 +6,11 @@ from itertools import pairwise
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.iterations import check_drafts, check_traces_of_drafts, complete
+from support.iterations import check_drafts, check_map, check_traces_of_drafts, complete
 
+from inference.checks import ParameterError
 from inference.config import POLICIES, SamplingParams
+from inference.scheduling.block_map import BlockMap
 from inference.scheduling.blocks import BlockPool
 from inference.scheduling.drafts import Drafting
 from inference.scheduling.kv_manager import KVManager
@@ -16,6 +18,7 @@ from inference.scheduling.pace import Pace
 from inference.scheduling.plan import Schedule
 from inference.scheduling.policies import make_policy
 from inference.scheduling.request import Request, RequestRefused, RequestState
+from inference.scheduling.resize import limits_of, set_limits
 from inference.scheduling.scheduler import Scheduler
 from inference.scheduling.waiting_queue import WaitingQueue
 
@@ -53,6 +56,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         rhythm: int,
     ) -> None:
         self.pool = BlockPool(blocks, block_size)
+        self.map = BlockMap()  # as records tell it
         self.seats = seats
         self.scheduler = Scheduler(
             KVManager(self.pool, caching),
@@ -65,6 +69,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             pace=Pace(gap),
             drafting=Drafting(drafts, draft_rows),
         )
+        self.most = limits_of(self.scheduler)
         self.rhythm = rhythm  # of answers: the shorter, the better they can be guessed
         self.cap = cap
         self.all: list[Request] = []  # in order of arrival
@@ -99,6 +104,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     def iterate(self) -> None:
         scheduler = self.scheduler
         self.now += STEP
+        if scheduler.gate.opens_at(self.now) > self.now:
+            self.find_it_closed()
+            return
         first = next(iter(scheduler.running.values()), None)
         before = first.num_computed_tokens if first else 0
         was_running = dict(scheduler.running)
@@ -110,7 +118,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         check_traces_of_drafts(scheduler)
         if first:
             assert first.num_computed_tokens > before, "the one of the lowest rank always goes on"
-        if self.unfinished() and not plan.rows:
+        if self.unfinished() and not plan.rows and not plan.preempted:
             assert scheduler.wakes_at(self.now) > self.now, "nothing ran, and it does not say until when"
 
     @precondition(lambda self: self.unfinished())
@@ -123,9 +131,65 @@ class SchedulerMachine(RuleBasedStateMachine):
     def preempt_the_last(self) -> None:
         self.scheduler.preempt(next(reversed(self.scheduler.running.values())))
 
+    @precondition(lambda self: self.scheduler.running)
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        """What it computed is bad and is never to be found again."""
+        request = data.draw(st.sampled_from(list(self.scheduler.running.values())))
+        self.pool.forget(request.block_table)
+        self.scheduler.remove(request)
+
+    @rule()
+    def forget_all(self) -> None:
+        self.pool.clear_cache()
+
     @rule(policy=st.sampled_from(POLICIES))
     def switch(self, policy: str) -> None:
         self.scheduler.switch_policy(make_policy(policy, max(1, self.seats - 1), 3 * STEP))
+
+    @rule(action=st.sampled_from(["pause", "resume", "resume", "grant"]))
+    def turn_the_gate(self, action: str) -> None:
+        gate = self.scheduler.gate
+        if action != "grant" or gate.paused:
+            getattr(gate, action)()
+
+    @rule(ms=st.sampled_from([0.0, 0.0, 3.5 * STEP]))
+    def slow(self, ms: float) -> None:
+        self.scheduler.gate.slow_ms = ms
+
+    def find_it_closed(self) -> None:
+        """Nothing is computed, nobody moves, everybody who waits knows why, and it is not asked again and again."""
+        scheduler, most = self.scheduler, self.now + 4 * STEP
+        running = [(r.request_id, r.seat, list(r.block_table)) for r in scheduler.running.values()]
+        plan = scheduler.schedule(self.now)
+        assert not plan.rows
+        reasons = scheduler.waiting_reasons(plan)
+        assert {waiting.request_id for waiting in reasons} == scheduler.waiting.keys()
+        assert {waiting.reason for waiting in reasons} <= {"paused"}
+        assert running == [(r.request_id, r.seat, r.block_table) for r in scheduler.running.values()]
+        assert self.now < scheduler.wakes_at(self.now)
+        assert scheduler.gate.paused or scheduler.wakes_at(self.now) <= most
+
+    @rule(seats=st.integers(1, 5), spare=st.integers(0, 20), blocks=st.integers(1, 24))
+    def set_limits(self, seats: int, spare: int, blocks: int) -> None:
+        most, scheduler = self.most, self.scheduler
+        seats, blocks = min(seats, most.max_num_seqs), min(blocks, most.kv_blocks)
+        budget = min(seats + spare, most.max_num_batched_tokens)
+        values = {"max_num_seqs": seats, "max_num_batched_tokens": budget, "kv_blocks": blocks}
+        needed = max((self.pool.blocks_for(r.max_total_tokens) for r in self.unfinished()), default=0)
+        before, was_running = limits_of(scheduler), dict(scheduler.running)
+        wanted = before.changed(most, values)
+        try:
+            set_limits(scheduler, wanted)
+        except ParameterError:
+            assert needed > blocks
+            assert (limits_of(scheduler), dict(scheduler.running)) == (before, was_running)
+            return
+        assert needed <= blocks
+        assert limits_of(scheduler) == wanted
+        displaced = [r for name, r in was_running.items() if name not in scheduler.running]
+        assert bool(displaced) <= (seats < before.max_num_seqs or blocks < before.kv_blocks)
+        self.most_steps += sum(2 * r.num_tokens + 4 for r in displaced)
 
     def unfinished(self) -> list[Request]:
         return [r for r in self.all if r.state is not RequestState.FINISHED]
@@ -206,10 +270,19 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert all(len(set(request.block_table)) == len(request.block_table) for request in running)
         self.pool.check()
 
+    @invariant()
+    def the_map_follows(self) -> None:
+        """What changes tell is the pool's state, in a map that went on from a keyframe, too."""
+        self.map.apply(self.scheduler.kv.changes(), self.pool.num_blocks)
+        check_map(self.map, self.pool, self.scheduler.running.values())
+        self.map = BlockMap.of_keyframe(*self.map.keyframe())
+
     def teardown(self) -> None:
         if not hasattr(self, "scheduler"):
             return
         steps = 0
+        self.scheduler.gate.resume()
+        self.scheduler.gate.slow_ms = 0.0
         while self.scheduler.has_work:
             self.iterate()
             steps += 1

@@ -24,6 +24,18 @@ def test_idle_seats_are_free_when_the_batch_has_ended() -> None:
     seats.give_back(3)
     seats.give_back(2, idle=True)
     seats.give_back(0, idle=True)
-    assert (seats.idle, seats.take(), seats.any_free) == ([2, 0], 3, False)
+    assert (seats.idle, seats.take(), seats.free_count) == ([2, 0], 3, 0)
     seats.free_idle()
     assert (seats.idle, seats.take(), seats.take()) == ([], 0, 2)
+
+
+def test_fewer_seats_and_more_again() -> None:
+    seats = Seats(5)
+    for _ in range(5):
+        seats.take()
+    for seat in (1, 4, 2):
+        seats.give_back(seat, idle=True)
+    seats.resize(3, taken=[0], most_idle=1)
+    assert (seats.count, seats.idle, seats.free_count, seats.take()) == (3, [1], 1, 2)
+    seats.resize(5, taken=[0, 2], most_idle=5)
+    assert (seats.idle, [seats.take() for _ in range(2)], seats.free_count) == ([1], [3, 4], 0)

@@ -5,7 +5,7 @@ import pytest
 from inference.serving.broker_engine import NoGroup
 from inference.serving.broker_web import WebBroker
 from inference.serving.logs import Outgoing
-from inference.serving.messages import Delta, EngineStatus, Finish, Submission
+from inference.serving.messages import Control, Delta, EngineStatus, Finish, Submission
 
 
 def submission(request_id="r1", **fields):
@@ -146,10 +146,20 @@ async def test_cancel_before_a_claim_ends_the_request_at_once(broker):
     assert event.finish_reason == "cancelled"
 
 
+async def test_controls_travel_beside_cancels_and_what_is_neither_is_passed_over(broker):
+    await claimed(broker)
+    await broker.control(Control("w", "slow", ms=5))
+    await broker.cancel("r1")
+    await broker.redis.xadd(broker.key("control"), {"neither": "x"})
+    after, ids, controls = await broker.read_control("0-0")
+    assert (ids, [Control.decode(control) for control in controls]) == (["r1"], [Control("w", "slow", ms=5)])
+    assert await broker.read_control(after, wait_ms=1) == (after, [], [])
+
+
 async def test_cancel_after_a_claim_stays_until_the_request_ends(broker):
     _, result = await claimed(broker)
     assert await broker.cancel("r1") == "asked"
-    _, ids = await broker.read_control("0-0")
+    _, ids, _ = await broker.read_control("0-0")
     assert ids == ["r1"]
     assert await broker.cancelled_among(["r0", "r1"]) == ["r1"]
     again = await broker.claim("r1", "b#1", "b")

@@ -1,0 +1,60 @@
+"""What a log tells of where a request's time went before another engine has it."""
+
+import pytest
+
+from inference.scheduling.receipt import Past
+from inference.serving.logs import Log
+from inference.serving.messages import Delta
+
+
+def entry(epoch, kind, *more):
+    return (f"{epoch}-{more[0].seq if kind == 'delta' else 0}".encode(),
+            [kind.encode(), *(one.encode() for one in more)])  # fmt: skip
+
+
+def claim(epoch, at):
+    return (f"{epoch}-0".encode(), [b"claim", b"token", b"engine", b"consumer", b"at", str(at).encode()])
+
+
+def delta(seq, at, started=0.0):
+    return Delta("r", seq, "x", [seq], seq, created_at=at, started_at=started)
+
+
+def test_nobody_had_it():
+    assert Log.of([(b"0-1", [b"entry", b"1-1"])]).past(100.0, 105.0) is None
+
+
+def test_claimed_and_then_nothing():
+    log = Log.of([(b"0-1", [b"entry", b"1-1"]), claim(1, 101.0)])
+    assert log.past(100.0, 105.0) == Past(1000.0, 0.0, 0.0, 4000.0, None)
+
+
+def test_a_claim_of_an_older_version_tells_no_time():
+    log = Log.of([(b"1-0", [b"claim", b"token", b"engine", b"consumer"])])
+    assert (log.claims, log.past(100.0, 105.0)) == (1, None)
+
+
+def test_an_answer_was_under_way():
+    log = Log.of([claim(1, 100.5), entry(1, "delta", delta(1, 103.0, 101.0)), entry(1, "delta", delta(2, 104.0))])
+    assert log.past(100.0, 110.0) == Past(1000.0, 2000.0, 1000.0, 6000.0, 3000.0)
+
+
+def test_it_was_taken_over_before():
+    log = Log.of(
+        [
+            claim(1, 100.5),
+            entry(1, "delta", delta(1, 103.0, 101.0)),
+            claim(2, 106.0),
+            entry(2, "delta", delta(2, 107.0)),
+            entry(2, "delta", delta(3, 107.5)),
+        ]
+    )
+    past = log.past(100.0, 110.0)
+    assert past == Past(1000.0, 2000.0, 500.0, 6500.0, 3000.0)
+    assert past.total == pytest.approx(10_000.0)
+
+
+def test_clocks_that_disagree_make_nothing_negative():
+    log = Log.of([claim(1, 90.0), entry(1, "delta", delta(1, 95.0, 96.0))])
+    past = log.past(100.0, 94.0)
+    assert min(past.earlier, past.prefill, past.decode, past.stalled, past.ttft) >= 0
