@@ -68,11 +68,13 @@ test("messages: the system prompt, the turns so far, the new words", () => {
 });
 
 test("a receipt's parts are in order, with shares that make a whole", () => {
-  const { total, parts } = receiptParts({ decode: 60, queue: { no_seat: 15, behind: 5 }, prefill: 20, deliver: 0, total: 100 });
+  const { total, parts } = receiptParts({ decode: 60, queue: 20, prefill: 20, deliver: 0, total: 100 });
   assert.equal(total, 100);
   assert.deepEqual(parts.map(({ name, ms }) => [name, ms]), [["queue", 20], ["prefill", 20], ["decode", 60]]);
   assert.equal(parts.reduce((sum, part) => sum + part.share, 0), 1);
   assert.deepEqual(receiptFigures({ queue: 20, prefill: 20, decode: 100 }, 11), { first: 40, perSecond: 100 });
+  const shared = { queue: 20, prefill: 20, decode: 50, batchmates: 60, deliver: 10, total: 160, details: { ttft: 50 } };
+  assert.deepEqual(receiptFigures(shared, 11), { first: 50, perSecond: 100 });
   assert.deepEqual(receiptParts({}), { total: 0, parts: [] });
 });
 

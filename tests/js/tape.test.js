@@ -1,36 +1,15 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { applyIterations, applySnapshot } from "../../static/src/scheduler/feed.js";
-import { columnAt, columnX, layout, prefillHeight, rowsToShow } from "../../static/src/scheduler/geometry.js";
-import { roundUp } from "../../static/src/scheduler/charts.js";
-import { DECODE, FINISHED, PREEMPTED, PREFILL, Tape } from "../../static/src/scheduler/tape.js";
-
-const row = (request_id, seat, kind = "decode", tokens = 1, context = 10, blocks = 1) => ({ request_id, seat, kind, tokens, context, blocks });
-const record = (n, rows = [], extra = {}) => ({
-  n,
-  epoch: 1,
-  started_at: 1000 + n,
-  t0: n * 20,
-  schedule: 1,
-  forward: 10,
-  sample: 2,
-  commit: 1,
-  policy: "continuous",
-  rows,
-  waiting: [],
-  waiting_total: 0,
-  preempted: [],
-  finished: [],
-  kv: { free: 90, cached: 0, used: 10, total: 100 },
-  budget: { used: 4, limit: 64 },
-  seats: 8,
-  ...extra,
-});
+import { rates, rowsOf, seatsUsed } from "../../static/src/scheduler/readings.js";
+import { DECODE, FINISHED, IDLE, PREEMPTED, PREFILL } from "../../static/src/scheduler/ring.js";
+import { GAP, Tape } from "../../static/src/scheduler/tape.js";
+import { record, row } from "./support/records.js";
 
 test("rows land in their seats, with kind, tokens and marks", () => {
   const tape = new Tape(8);
   tape.push(record(1, [row("a", 0, "prefill", 30, 30, 2), row("b", 3)], { finished: [{ request_id: "b", reason: "stop", seat: 3 }], preempted: ["a"] }));
-  const rows = tape.rowsOf(tape.newest());
+  const rows = rowsOf(tape, tape.newest());
   assert.deepEqual(
     rows.map(({ seat, id, prefill, finished, preempted, tokens }) => [seat, id, prefill, finished, preempted, tokens]),
     [
@@ -68,7 +47,7 @@ test("the ring keeps the newest columns and forgets what they held before", () =
   assert.equal(tape.length, 4);
   assert.deepEqual([3, 2, 1, 0].map((back) => tape.n[tape.at(back)]), [8, 9, 10, 11]);
   for (let back = 0; back < 4; back++) {
-    const rows = tape.rowsOf(tape.at(back));
+    const rows = rowsOf(tape, tape.at(back));
     assert.deepEqual(rows.map(({ id, seat }) => [id, seat]), [[`r${11 - back}`, (11 - back) % 3]]);
   }
 });
@@ -77,25 +56,25 @@ test("more seats than at first make the ring wider and keep what it held", () =>
   const tape = new Tape(4);
   tape.push(record(1, [row("a", 0), row("b", 15)]));
   tape.push(record(2, [row("c", 200)]));
-  assert.deepEqual(tape.rowsOf(tape.at(1)).map(({ id, seat }) => [id, seat]), [["a", 0], ["b", 15]]);
-  assert.deepEqual(tape.rowsOf(tape.at(0)).map(({ id, seat }) => [id, seat]), [["c", 200]]);
-  assert.equal(tape.seatsUsed(4), 201);
+  assert.deepEqual(rowsOf(tape, tape.at(1)).map(({ id, seat }) => [id, seat]), [["a", 0], ["b", 15]]);
+  assert.deepEqual(rowsOf(tape, tape.at(0)).map(({ id, seat }) => [id, seat]), [["c", 200]]);
+  assert.equal(seatsUsed(tape, 4), 201);
 });
 
 test("request ids do not pile up for ever", () => {
   const tape = new Tape(4);
   for (let n = 1; n <= 500; n++) tape.push(record(n, [row(`r${n}`, 0)]));
   assert.ok(tape.ids.length <= 16 * 4 + 1);
-  assert.deepEqual([1, 0].map((back) => tape.rowsOf(tape.at(back))[0].id), ["r499", "r500"]);
+  assert.deepEqual([1, 0].map((back) => rowsOf(tape, tape.at(back))[0].id), ["r499", "r500"]);
 });
 
 test("rates are over the engine's clock, and end at a restart", () => {
   const tape = new Tape(64);
   for (let n = 1; n <= 50; n++) tape.push(record(n, [row("a", 0), row("b", 1)]));
   // 50 iterations of 20 ms, the last one 14: 100 tokens in 994 ms.
-  assert.ok(Math.abs(tape.rates().decode - 100 / 0.994) < 1e-6);
+  assert.ok(Math.abs(rates(tape).decode - 100 / 0.994) < 1e-6);
   tape.push(record(1, [row("a", 0, "prefill", 28)], { epoch: 2, t0: 0 }));
-  assert.deepEqual(tape.rates(), { decode: 0, prefill: 2000 });
+  assert.deepEqual(rates(tape), { decode: 0, prefill: 2000 });
 });
 
 test("a snapshot, then frames: engines appear, counts follow the newest record", () => {
@@ -116,6 +95,14 @@ test("a snapshot, then frames: engines appear, counts follow the newest record",
   assert.deepEqual([...engines.keys()], ["e1", "e2"]);
 });
 
+test("requests keep their seats while the engine is paused; limits follow the newest record", () => {
+  const engines = applySnapshot(new Map(), { engines: [{ engine: "e1", settings: { max_num_seqs: 8 }, running: [], waiting: [] }] }, 16);
+  applyIterations(engines, { engine: "e1", records: [record(1, [row("a", 0), row("b", 1)]), record(2, [], { seats: 4 })] }, 16);
+  assert.deepEqual([engines.get("e1").running, engines.get("e1").settings.max_num_seqs], [2, 4]);
+  applyIterations(engines, { engine: "e1", records: [record(3, [], { finished: [{ request_id: "a", reason: "cancelled", seat: 0 }] })] }, 16);
+  assert.equal(engines.get("e1").running, 1);
+});
+
 test("a new snapshot keeps the tape of an engine that is still there and drops one that is gone", () => {
   const described = (engine, records) => ({ engine, state: "ready", settings: {}, running: [], waiting: [], records });
   const first = applySnapshot(new Map(), { engines: [described("a", [record(1)]), described("b", [])] }, 16);
@@ -125,34 +112,58 @@ test("a new snapshot keeps the tape of an engine that is still there and drops o
   assert.ok(!second.has("b"));
 });
 
-test("the column under a point is the one that is drawn there", () => {
-  for (const width of [320, 900, 2400]) {
-    const geometry = layout(width, 16);
-    assert.ok(geometry.end <= width - geometry.right);
-    for (const column of [1000, 1001 - geometry.columns]) {
-      const x = columnX(geometry, column, 1001);
-      assert.equal(columnAt(geometry, x + 1, 1001, 0), column);
-      assert.equal(columnAt(geometry, x + geometry.pitch - 0.5, 1001, 0), column);
-    }
-    assert.equal(columnAt(geometry, geometry.left - 1, 1001, 0), null);
-    assert.equal(columnAt(geometry, geometry.end, 1001, 0), null);
-    assert.equal(columnAt(geometry, geometry.end - 1, 1001, 1001), null);
-  }
+test("seats held by a batch, padding and drafts are kept apart from work", () => {
+  const tape = new Tape(8);
+  tape.push(record(1, [row("a", 0, "prefill", 30, 30), row("b", 1, "prefill", 10, 10)], { idle: [4], padding: 20, policy: "static" }));
+  assert.equal(tape.flags[4], IDLE);
+  assert.deepEqual([tape.idle[0], tape.padding[0], tape.padTo[0]], [1, 20, 30]);
+  assert.equal(rowsOf(tape, 0).length, 2);
+  tape.push(record(2, [{ ...row("a", 0, "decode", 5, 35), drafted: 4, accepted: 3 }]));
+  assert.deepEqual([tape.decodeTokens[1], tape.accepted[1], tape.rejected[1]], [1, 3, 1]);
+  assert.deepEqual([rowsOf(tape, 1)[0].drafted, rowsOf(tape, 1)[0].accepted], [4, 3]);
+  assert.equal(seatsUsed(tape), 5);
 });
 
-test("rows shown: those used, a few at least, never more than there are", () => {
-  assert.equal(rowsToShow(0, 64), 8);
-  assert.equal(rowsToShow(20, 64), 20);
-  assert.equal(rowsToShow(0, 4), 4);
-  assert.equal(rowsToShow(12, 0), 12);
+test("the hit rate counts what a new request found, not what a chunk continues", () => {
+  const tape = new Tape(8);
+  tape.push(record(1, [row("a", 0, "prefill", 20, 20)]));
+  assert.equal(tape.hitRate[0], 0);
+  tape.push(record(2, [row("a", 0, "prefill", 20, 40), row("b", 1, "prefill", 10, 40)]));
+  // lately: 20 of old tokens weigh 0.97; b found 30 of 40
+  assert.ok(Math.abs(tape.hitRate[1] - 30 / (20 * 0.97 + 20 + 40)) < 1e-9);
+  const late = new Tape(8); // begins in the middle: nobody knows whether a is new
+  late.push(record(7, [row("a", 0, "prefill", 20, 40)]));
+  assert.equal(late.hitRate[0], 0);
 });
 
-test("a bigger chunk is a taller block, and always taller than decode", () => {
-  const heights = [1, 16, 64, 256, 512].map((tokens) => prefillHeight(tokens, 512, 22));
-  assert.deepEqual([...heights].sort((a, b) => a - b), heights);
-  assert.ok(heights[0] >= 6 && heights.at(-1) === 19);
+test("what lies between two columns: a rest, a gap, a restart", () => {
+  const tape = new Tape(8);
+  tape.push(record(1));
+  tape.push(record(2));
+  tape.push(record(3, [], { t0: 5000 }));
+  tape.push(record(9, [], { t0: 5020 }));
+  tape.push(record(1, [], { epoch: 2, t0: 3 }));
+  assert.deepEqual([...tape.gap].slice(0, 5), [GAP.none, GAP.none, GAP.idle, GAP.missed, GAP.restarted]);
 });
 
-test("scales end at round numbers", () => {
-  assert.deepEqual([1, 1.2, 7, 23, 96, 181].map(roundUp), [1, 1.5, 8, 30, 100, 200]);
+test("an iteration is found by its epoch and number", () => {
+  const tape = new Tape(4);
+  for (const n of [1, 2, 4, 7]) tape.push(record(n));
+  tape.push(record(1, [], { epoch: 2 }));
+  assert.equal(tape.columnOf(1, 4), 2);
+  assert.equal(tape.columnOf(1, 1), -1); // overwritten
+  assert.equal(tape.columnOf(1, 5), -1);
+  assert.equal(tape.columnAfter(1, 5), 3);
+  assert.equal(tape.columnOf(2, 1), 4);
+  assert.equal(tape.columnAfter(3, 0), tape.total);
+});
+
+test("who waits is known since when", () => {
+  const tape = new Tape(8);
+  const waiting = (...ids) => ({ waiting: ids.map((request_id) => ({ request_id, reason: "no_seat", detail: "" })) });
+  tape.push(record(1, [], waiting("a")));
+  tape.push(record(2, [], waiting("a", "b")));
+  tape.push(record(3, [], waiting("b")));
+  tape.push(record(4, [], waiting("a", "b")));
+  assert.deepEqual([...tape.extras[tape.newest()].since], [["a", 80], ["b", 40]]);
 });

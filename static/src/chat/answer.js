@@ -20,6 +20,9 @@ export function newAnswer(ref, now = null) {
     reason: null,
     detail: null,
     etaMs: null,
+    etaAt: null,
+    /** [[end, iteration]]: text up to `end` came no later than in that iteration; only of deltas this page has seen. */
+    marks: [],
     sentAt: now,
     firstAt: null,
     lastAt: null,
@@ -55,6 +58,7 @@ export function reduceAnswer(answer, message, now = 0) {
             reason: message.reason ?? null,
             detail: message.detail ?? null,
             etaMs: message.eta_ms ?? null,
+            etaAt: now,
           };
     case "delta":
       return delta(answer, message, now);
@@ -80,6 +84,7 @@ function delta(answer, message, now) {
     ...answer,
     phase: "streaming",
     text: answer.text + message.text,
+    marks: message.iteration ? [...answer.marks, [answer.text.length + message.text.length, message.iteration]] : answer.marks,
     seq: message.seq,
     gap: false,
     tokens: answer.tokens + (message.tokens ?? 1),
@@ -103,6 +108,11 @@ function finished(answer, message, now) {
     error: reason === "error" ? (message.error ?? { code: message.code ?? "internal", message: message.message }) : null,
     lastAt: answer.lastAt ?? now,
   };
+}
+
+/** Ms until it begins, as estimated; null where nobody can say. Never below zero: it may take longer than was thought. */
+export function remaining(answer, now) {
+  return answer.etaMs === null || answer.etaAt === null ? null : Math.max(0, answer.etaMs - (now - answer.etaAt));
 }
 
 /** The `resume` that continues this answer, or null when there is nothing to ask for. */

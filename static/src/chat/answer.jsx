@@ -1,15 +1,19 @@
 // One answer: its text as Markdown, what it is doing now, and, when it is over, where its time went.
-import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { t, tCode } from "../i18n/index.js";
 import { copyText } from "../lib/clipboard.js";
 import { count, duration, rate } from "../lib/format.js";
 import { Icon } from "../lib/icons.jsx";
-import { isOver, liveFigures } from "./answer.js";
+import { isOver, liveFigures, remaining } from "./answer.js";
 import { clock } from "./clock.js";
 import { toBlocks } from "./markdown.js";
+import { receiptDetails } from "./receipt.js";
 import { Receipt } from "./receipt.jsx";
+import { isStaff } from "./staff.js";
+import { linkWords, onWordKey } from "./wordlinks.js";
 import { toNodes } from "./sanitise.js";
 import { regenerate } from "./actions.js";
+import { findMarks } from "./session.js";
 
 /** A Markdown block. Made again only when its source changes, so that a selection in a finished block stays. */
 function Block({ html }) {
@@ -24,10 +28,20 @@ function Markdown({ text }) {
   return blocks.map((block, i) => <Block key={i} html={block.html} />);
 }
 
-function queueWords(answer) {
-  const parts = [answer.position ? t("answer.position", { n: answer.position }) : t("answer.waiting")];
+/** An estimate has no milliseconds. */
+const rough = (ms) => (ms < 90_000 ? `${Math.max(1, Math.round(ms / 1000))} s` : `${Math.round(ms / 60_000)} min`);
+
+function place(position) {
+  if (position === null) return t("answer.waiting");
+  if (position >= 100) return t("answer.farBack", { n: count(position) });
+  return position === 0 ? t("answer.next") : t("answer.position", { n: count(position) });
+}
+
+function queueWords(answer, now) {
+  const parts = [place(answer.position)];
   if (answer.reason) parts.push(tCode("reason", answer.reason));
-  if (answer.etaMs) parts.push(t("answer.eta", { time: duration(answer.etaMs) }));
+  const left = remaining(answer, now);
+  if (left !== null) parts.push(left < 1000 && answer.position === 0 ? t("answer.soon") : t("answer.eta", { time: rough(left) }));
   return parts.join(" · ");
 }
 
@@ -47,7 +61,7 @@ function Progress({ answer }) {
   return (
     <p class="progress" data-phase={answer.phase}>
       <span class="pulse" aria-hidden="true" />
-      {answer.stopping ? t("answer.stopping") : answer.phase === "queued" ? queueWords(answer) : t("answer.sending")}
+      <span>{answer.stopping ? t("answer.stopping") : answer.phase === "queued" ? queueWords(answer, now) : t("answer.sending")}</span>
       {answer.sentAt !== null && <span class="figure">{duration(Math.max(0, now - answer.sentAt))}</span>}
     </p>
   );
@@ -104,13 +118,25 @@ function Tools({ turn, answer, last }) {
   );
 }
 
+/** For staff, once it is over: each word leads to the iteration that made it. After a reload, that is asked for first. */
+function useWordLinks(box, turn, answer, over) {
+  const place = over && isStaff && answer.receipt ? receiptDetails(answer.receipt).place : null;
+  const known = place !== null && answer.marks.length > 0;
+  useEffect(() => {
+    if (known) linkWords(box.current, answer.text, answer.marks, place);
+  }, [known]);
+  return place !== null && !known ? () => findMarks(turn) : undefined;
+}
+
 export function Answer({ turn, last }) {
   const answer = turn.answer.value;
   const over = isOver(answer);
   const end = over ? ending(answer) : null;
+  const box = useRef(null);
+  const onCloser = useWordLinks(box, turn, answer, over);
   return (
-    <div class="answer" aria-busy={!over}>
-      <div class="markdown">
+    <div class="answer" aria-busy={!over} onPointerEnter={onCloser} onFocusIn={onCloser}>
+      <div class="markdown" ref={box} onKeyDown={onWordKey}>
         <Markdown text={answer.text} />
       </div>
       {!over && <Progress answer={answer} />}

@@ -12,6 +12,8 @@ const ACK_EVERY_MS = 250;
 /** Turns with an unfinished answer, of any conversation: leaving a conversation does not stop its answer. */
 const active = new Set();
 const ackedAt = new Map();
+/** Answers that are over and read once more, by request id. Each is asked for once. */
+const rereading = new Map();
 
 export const socket = new Socket("/ws/chat/", { onMessage: hear, onLive: resumeAll });
 
@@ -53,7 +55,26 @@ export function stop(turn) {
   if (answer.requestId) socket.send({ type: "cancel", request_id: answer.requestId });
 }
 
+/** An answer from before this page was loaded: which iteration made what is in its log, for as long as that is kept. */
+export function findMarks(turn) {
+  const { requestId, marks } = turn.latest;
+  if (!requestId || marks.length || rereading.has(requestId)) return;
+  if (socket.send({ type: "resume", request_id: requestId, after_seq: 0 })) rereading.set(requestId, { turn, read: newAnswer("") });
+}
+
+function reread(message) {
+  const entry = rereading.get(message.request_id);
+  entry.read = reduceAnswer({ ...entry.read, requestId: message.request_id }, message);
+  if (!isOver(entry.read)) return;
+  const { turn, read } = entry;
+  if (read.text === turn.latest.text) store.setAnswer(turn, { ...turn.latest, marks: read.marks });
+}
+
 function hear(message) {
+  if (rereading.has(message.request_id)) {
+    reread(message);
+    return;
+  }
   if (message.type === "hello") {
     store.model.value = message.model ?? "";
     return;
@@ -103,6 +124,7 @@ function acknowledge(answer) {
 
 /** The connection is back: every answer that was on its way goes on from the last seq this page has. */
 function resumeAll() {
+  for (const [id, { read }] of rereading) if (!isOver(read)) rereading.delete(id);
   store.notice.value = store.notice.value?.code === "draining" ? null : store.notice.value;
   for (const turn of active) {
     store.setAnswer(turn, { ...turn.latest, gap: false });
