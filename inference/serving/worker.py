@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -72,6 +73,7 @@ def run_worker(
         signal.signal(number, on_signal)
     link = BrokerLink(redis_url, name, f"{name}@{epoch}.{os.getpid()}", orders, status, keep)
     link.start()
+    _stand_back()
     try:
         engine = (make_engine or _make_engine)(config)
     except (ModelError, TokenizerError, ParameterError) as error:  # each says in one sentence what is wrong
@@ -90,6 +92,13 @@ def run_worker(
         return EXIT_CRASHED
     link.close()
     return 0
+
+
+def _stand_back() -> None:
+    """The thread that computes, and those that kernels start from it, let others have a core for the moment that they
+    want one: the broker thread, which was started before, the broker, the web. (Linux keeps this for each thread.)"""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, 0, min(19, os.getpriority(os.PRIO_PROCESS, 0) + 5))
 
 
 def _make_engine(config: EngineConfig) -> Any:
