@@ -46,12 +46,15 @@ class Gate:
         return self._is_resting
 
     def why_closed(self, now: float) -> str | None:
-        """Why no iteration may begin now; None: it begins, and that is noted."""
+        """Why no iteration may begin now; None: one may, and `begin` is to be called once it does."""
         opens = self.opens_at(now)
         self._is_resting = opens > now and not self.paused
         if opens > now:
             wait = f"the engine runs slowly, an iteration every {self.slow_ms:g} ms"
             return "the engine is paused" if self.paused else wait
+        return None
+
+    def begin(self, now: float) -> None:
+        """An iteration begins. One in which nobody is uses up no grant: a step waits until a batch has filled."""
         self._began = now
         self._granted = max(0, self._granted - 1)
-        return None

@@ -146,6 +146,8 @@ class Scheduler:
         is_forming = plan.blocked is not None and plan.blocked[0] is WaitReason.NO_BUDGET
         plan.padding = self.policy.joined(joined, is_forming)
         self.drafting.extend(plan, self.kv, self.max_num_batched_tokens)
+        if plan.rows:
+            self.gate.begin(now)
         return plan
 
     def commit(self, plan: Schedule) -> None:
@@ -186,6 +188,7 @@ class Scheduler:
             self.queue.remove(request)
         if not self._batch_goes_on():
             self.seats.free_idle()
+            self._switch_if_drained()  # there may be no next iteration for a long time
         request.state = RequestState.FINISHED
 
     def preempt(self, request: Request) -> None:

@@ -22,7 +22,8 @@ DRAFT_KEPT = 3600.0  # seconds that a file which is being written may take
 
 
 class LedgerDisk:
-    """`folder` is made when something is first written. Methods raise OSError where the disk refuses."""
+    """`folder` is made when something is first written. `write` and `prune` raise OSError where the disk refuses; what
+    can't be read is not there."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -53,10 +54,10 @@ class LedgerDisk:
         return sorted(info for info, _ in _listed(self._of(engine)))
 
     def read(self, engine: str, info: SegmentInfo) -> bytes | None:
-        """None where it is not there any more."""
+        """None where it is not there any more, or can't be read."""
         try:
             return (self._of(engine) / _name(info)).read_bytes()
-        except FileNotFoundError:
+        except OSError:
             return None
 
     def prune(self, days: float, most_bytes: int) -> int:
@@ -91,11 +92,11 @@ def _listed(folder: Path) -> list[tuple[SegmentInfo, float]]:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if match := NAME.fullmatch(entry.name):
-                    with contextlib.suppress(FileNotFoundError):
+                    with contextlib.suppress(OSError):
                         stat = entry.stat()
                         epoch, first, last = map(int, match.groups())
                         found.append((SegmentInfo(epoch, first, last, stat.st_size), stat.st_mtime))
-    except FileNotFoundError:
+    except OSError:  # nothing was written, or it can't be read: what the broker keeps must not depend on a disk
         pass
     return found
 

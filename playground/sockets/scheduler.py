@@ -72,7 +72,8 @@ class SchedulerSocket(Socket):
                 records = await client.newest_iterations(engine.name, HISTORY)
             except UNREACHABLE:
                 records = []
-            self._note(engine.name, records)
+            if self._engines is None:  # a later snapshot may be overtaken by newer records: then none is skipped
+                self._note(engine.name, records)
             first, *rest = in_frames([*map(orjson.dumps, records)], RECORDS_BYTES // len(engines)) or [[]]
             later += [(engine.name, part) for part in rest]
             parts = await block_parts(engine.name, records[-1] if records else None)

@@ -44,6 +44,7 @@ async def open_page(server: Server, chromium: Browser) -> AsyncIterator[OpenPage
         page = await context.new_page()
         page.on("pageerror", lambda error: wrong.append(f"error on the page: {error}"))
         page.on("console", lambda message: message.type == "error" and wrong.append(f"console: {message.text}"))
+        page.on("response", lambda r: r.status >= 400 and wrong.append(f"{r.status} for {r.url}"))
         own = urlsplit(server.base_url).netloc
         page.on("request", lambda r: urlsplit(r.url).netloc != own and wrong.append(f"request elsewhere: {r.url}"))
         await page.goto(server.base_url + path)

@@ -142,6 +142,17 @@ def test_steps_that_were_too_many_are_forgotten() -> None:
     assert told(engine).rows == ()
 
 
+def test_a_step_waits_until_a_batch_has_filled() -> None:
+    engine = engine_with("a", policy="dynamic", batch_size=2, batch_delay=60.0)
+    engine.controls.pause()
+    engine.controls.step()
+    assert told(engine).rows == ()
+    assert 0 < engine.seconds_to_next_step() <= 60
+    engine.add_request([5], PARAMS, request_id="b")
+    assert len(told(engine).rows) == 2
+    assert engine.seconds_to_next_step() == inf
+
+
 def test_a_step_needs_a_pause() -> None:
     engine = engine_with("a")
     with pytest.raises(ParameterError, match="the engine is not paused"):
@@ -231,6 +242,7 @@ def test_a_policy_takes_over_when_what_runs_has_ended_and_at_once_where_nothing_
     assert (engine.controls.settings["policy"], engine.controls.settings["next_policy"]) == ("continuous", "static")
     while engine.has_work:
         engine.step()
+    assert (engine.controls.settings["policy"], engine.controls.settings["next_policy"]) == ("static", None)
     engine.controls.set_policy("dynamic")
     assert (engine.controls.settings["policy"], engine.controls.settings["next_policy"]) == ("dynamic", None)
 

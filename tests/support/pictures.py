@@ -1,8 +1,9 @@
-"""Takes the README's pictures from a running service with the default model: `make pictures`."""
+"""Takes the pictures of the READMEs and docs from a running service with the default model: `make pictures`."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 from pathlib import Path
@@ -27,7 +28,7 @@ async def traffic(server: Server) -> None:
     rng = random.Random(4)
     questions = [json.loads(line)["turns"][0] for line in QUESTIONS.read_text().splitlines()]
     asking: set[asyncio.Task[None]] = set()
-    for question in questions:
+    for question in itertools.cycle(questions):
         task = asyncio.create_task(ask(server, question, rng))
         asking.add(task)
         task.add_done_callback(asking.discard)
@@ -42,6 +43,43 @@ async def new_page(browser: Browser, server: Server, scheme: str, width: int = 1
     return await context.new_page()
 
 
+SCHEDULER_PAGES = {  # color scheme, width, height
+    "light": ("light", 1400, 1160),
+    "dark": ("dark", 1400, 1160),
+    "narrow": ("light", 360, 1100),
+    "wide": ("dark", 2560, 1300),
+}
+
+
+async def take_scheduler(server: Server, browser: Browser) -> None:
+    """Under the same traffic: continuous batching on every page, an iteration chosen, then static batching."""
+    pages = {name: await new_page(browser, server, *size) for name, size in SCHEDULER_PAGES.items()}
+    for page in pages.values():
+        await page.goto(f"{server.base_url}/scheduler/")
+    busy = asyncio.create_task(traffic(server))
+    await asyncio.sleep(12)
+    for name, page in pages.items():
+        await shoot(page, f"scheduler-{name}")
+    light = pages["light"]
+    tape = light.locator("[data-testid=tape] canvas.over")
+    await tape.click(position={"x": 420, "y": 130})
+    await light.mouse.move(0, 0)
+    await shoot(light, "scheduler-iteration")
+    await light.get_by_role("button", name="Back to live").click()
+    await light.get_by_role("button", name="static", exact=True).click()
+    await light.locator(".legend", has_text="seat idle").wait_for(timeout=60_000)
+    await light.wait_for_timeout(6000)
+    for scheme in ("light", "dark"):
+        await shoot(pages[scheme], f"scheduler-static-{scheme}")
+    busy.cancel()
+
+
+async def shoot(page: Page, name: str) -> None:
+    await page.bring_to_front()
+    await page.wait_for_timeout(600)
+    await page.screenshot(path=FOLDER / f"{name}.png")
+
+
 async def take(server: Server, browser: Browser) -> None:
     for scheme in ("light", "dark"):
         page = await new_page(browser, server, scheme)
@@ -51,20 +89,10 @@ async def take(server: Server, browser: Browser) -> None:
         await page.press("#composer-text", "Enter")
         await page.wait_for_selector(".receipt", timeout=60_000)
         await page.screenshot(path=FOLDER / f"chat-{scheme}.png")
-    pages = {scheme: await new_page(browser, server, scheme) for scheme in ("light", "dark")}
-    pages["narrow"] = await new_page(browser, server, "light", 360, 740)
-    for page in pages.values():
-        await page.goto(f"{server.base_url}/scheduler/")
-    busy = asyncio.create_task(traffic(server))
-    await asyncio.sleep(12)
-    for name, page in pages.items():
-        await page.bring_to_front()
-        await page.wait_for_timeout(400)
-        await page.screenshot(path=FOLDER / f"scheduler-{name}.png")
+    await take_scheduler(server, browser)
     admin = await new_page(browser, server, "light")
     await admin.goto(f"{server.base_url}/admin/playground/inferencerequest/")
     await admin.screenshot(path=FOLDER / "admin-light.png")
-    busy.cancel()
 
 
 async def main() -> None:

@@ -1,70 +1,82 @@
-// The charts under the tape, on the same columns: time by phase, tokens, batch and queue, KV blocks.
-import { count } from "../lib/format.js";
+// The charts under the tape, on the same columns. Each is a list of what it stacks and what line it draws; a column is
+// drawn without looking at its neighbours, but for the line's step from the one before.
 import { columnX } from "./geometry.js";
+import { ground } from "./strip.js";
 
-const PLOT = 46;
-const HEAD = 18;
-const GAP = 12;
+export const PLOT = 40;
+export const HEAD = 18;
+const GAP = 10;
 export const CHART_HEIGHT = HEAD + PLOT + GAP;
 
 const PHASES = ["forward", "schedule", "sample", "commit"];
+const column = (name) => (tape, c) => tape[name][c];
 
-/** What each chart stacks as bars and draws as lines: [key, value(tape, c), fill(theme)]. `top`: the least it spans. */
+/**
+ * bars and line: [key of its words, value(tape, c), fill(theme), isCut]. `top`: the least its scale spans. isCut: the scale
+ * does not stretch for it (the padding of one iteration can be a hundred times what all others compute).
+ */
 export const CHARTS = [
   {
-    name: "time",
-    bars: PHASES.map((phase) => [phase, (tape, c) => tape[phase][c], (theme) => theme.colour[`phase-${phase}`]]),
-    top: 1,
+    name: "batch",
+    bars: [
+      ["batchOne", column("rows"), (theme) => theme.colour.decode],
+      ["heldOne", column("idle"), (theme) => theme.ghostHatch],
+    ],
+    ceiling: column("seats"),
+    top: 4,
   },
   {
     name: "tokens",
     bars: [
-      ["decodeOne", (tape, c) => tape.decodeTokens[c], (theme) => theme.colour.decode],
-      ["prefillOne", (tape, c) => tape.prefillTokens[c], (theme) => theme.prefillHatch],
+      ["decodeOne", column("decodeTokens"), (theme) => theme.colour.decode],
+      ["acceptedOne", column("accepted"), (theme) => theme.colour.drafted],
+      ["prefillOne", column("prefillTokens"), (theme) => theme.prefillHatch],
+      ["rejectedOne", column("rejected"), (theme) => theme.colour.ghost],
+      ["paddingOne", column("padding"), (theme) => theme.ghostHatch, true],
     ],
     top: 8,
   },
   {
-    name: "batch",
-    bars: [["batchOne", (tape, c) => tape.rows[c], (theme) => theme.colour.decode]],
-    line: ["queueOne", (tape, c) => tape.waiting[c], (theme) => theme.colour.queue],
-    top: 4,
+    name: "time",
+    bars: PHASES.map((phase) => [phase, column(phase), (theme) => theme.colour[`phase-${phase}`]]),
+    top: 1,
   },
+  { name: "queue", bars: [], line: ["queueOne", column("waiting"), (theme) => theme.colour.queue], top: 4 },
   {
     name: "kv",
     bars: [
-      ["usedOne", (tape, c) => tape.kvUsed[c], (theme) => theme.colour["kv-used"]],
-      ["cachedOne", (tape, c) => tape.kvCached[c], (theme) => theme.cachedHatch],
+      ["usedOne", column("kvUsed"), (theme) => theme.colour["kv-used"]],
+      ["cachedOne", column("kvCached"), (theme) => theme.cachedHatch],
     ],
-    ceiling: (tape, c) => tape.kvTotal[c],
+    ceiling: column("kvTotal"),
     top: 1,
   },
+  { name: "hits", bars: [], line: ["hitsOne", (tape, c) => 100 * tape.hitRate[c], (theme) => theme.colour.hits], top: 100, unit: " %" },
 ];
+export const CHARTS_HEIGHT = CHARTS.length * CHART_HEIGHT;
 
-export function drawCharts(ctx, { tape, geometry, theme, until, marks, words }) {
-  const first = Math.max(until - geometry.columns, tape.total - tape.length, 0);
-  ctx.clearRect(0, 0, geometry.width, CHARTS.length * CHART_HEIGHT);
-  ctx.font = `11px ${theme.font}`;
-  ctx.textBaseline = "middle";
+/** Where chart number i stands: the y of its floor. */
+export const floorOf = (i) => i * CHART_HEIGHT + HEAD + PLOT;
+
+/** The top of each chart's scale, into `tops`: a round number over all that is shown, or its ceiling. True if one changed. */
+export function scaleTops({ tape, until, geometry }, tops) {
+  const first = Math.max(until - geometry.columns, tape.oldest);
+  let changed = false;
   CHARTS.forEach((chart, i) => {
-    const scene = { ctx, tape, geometry, theme, until, first, chart, floor: i * CHART_HEIGHT + HEAD + PLOT };
-    scene.top = scaleTop(scene);
-    head(scene, words);
-    bars(scene);
-    if (chart.line) line(scene, chart.line);
-    for (const [column, width] of [[marks.pinned, 2], [marks.hover, 1]]) mark(scene, column, width);
+    let most = chart.top;
+    for (let at = first; at < until; at++) {
+      const c = at % tape.capacity;
+      let stack = 0;
+      for (const [, value, , isCut] of chart.bars) if (!isCut) stack += value(tape, c);
+      if (stack > most) most = stack;
+      if (chart.line && chart.line[1](tape, c) > most) most = chart.line[1](tape, c);
+      if (chart.ceiling && chart.ceiling(tape, c) > most) most = chart.ceiling(tape, c);
+    }
+    const top = chart.ceiling ? most : roundUp(most);
+    changed ||= top !== tops[i];
+    tops[i] = top;
   });
-}
-
-/** The top of the scale: a round number over everything shown, or the ceiling where there is one. */
-function scaleTop({ tape, until, first, chart }) {
-  let most = chart.top;
-  for (let column = first; column < until; column++) {
-    const c = column % tape.capacity;
-    const stack = chart.bars.reduce((sum, [, value]) => sum + value(tape, c), 0);
-    most = Math.max(most, stack, chart.line ? chart.line[1](tape, c) : 0, chart.ceiling ? chart.ceiling(tape, c) : 0);
-  }
-  return chart.ceiling ? most : roundUp(most);
+  return changed;
 }
 
 export function roundUp(value) {
@@ -73,72 +85,49 @@ export function roundUp(value) {
   return 10 * unit;
 }
 
-function head({ ctx, tape, geometry, theme, until, chart, floor, top }, words) {
-  const y = floor - PLOT - HEAD / 2;
-  ctx.textAlign = "left";
-  ctx.fillStyle = theme.colour.text;
-  ctx.fillText(words[chart.name], geometry.left, y);
-  ctx.fillStyle = theme.colour.muted;
-  ctx.textAlign = "right";
-  ctx.fillText(shortNumber(top), geometry.left - 6, floor - PLOT + 5);
-  ctx.fillText("0", geometry.left - 6, floor - 4);
-  ctx.fillStyle = theme.colour.line;
-  ctx.fillRect(geometry.left, floor, geometry.end - geometry.left, 1);
-  if (geometry.narrow || until === 0) return;
-  const c = (until - 1) % tape.capacity;
-  const series = [...chart.bars.filter(([, value]) => chart.name !== "time" || value(tape, c) >= 0), ...(chart.line ? [chart.line] : [])];
-  series.forEach(([key, value, fill], i) => {
-    const row = floor - PLOT + 6 + i * 12.5;
-    ctx.fillStyle = fill(theme);
-    if (chart.line?.[0] === key) ctx.fillRect(geometry.end + 8, row - 1, 8, 2);
-    else ctx.fillRect(geometry.end + 8, row - 4, 8, 8);
-    ctx.fillStyle = theme.colour.muted;
-    ctx.textAlign = "left";
-    ctx.fillText(words[key], geometry.end + 21, row);
-    ctx.fillStyle = theme.colour.text;
-    ctx.textAlign = "right";
-    ctx.fillText(figure(value(tape, c)), geometry.width - 4, row);
+/** Columns from..to-1 of every chart, on their ground. */
+export function paintCharts(ctx, scene, from, to) {
+  const { tape, theme } = scene;
+  const [x, width] = ground(ctx, scene, from, to, 0, CHARTS_HEIGHT);
+  const first = Math.max(from, tape.oldest);
+  CHARTS.forEach((chart, i) => {
+    ctx.fillStyle = theme.colour.line;
+    ctx.fillRect(x, floorOf(i), width, 1);
+    if (chart.bars.length) bars(ctx, scene, chart, i, first, to);
+    if (chart.line) line(ctx, scene, chart, i, first, to);
   });
 }
 
-const figure = (value) => (Number.isInteger(value) ? count(value) : value.toFixed(1));
-const shortNumber = (value) => (value >= 1000 ? `${Number((value / 1000).toPrecision(2))}k` : String(Number(value.toPrecision(3))));
-
-function bars({ ctx, tape, geometry, theme, until, first, chart, floor, top }) {
-  const base = new Float64Array(Math.max(0, until - first));
+/** One pass a series: the colour is set once for all its bars. */
+function bars(ctx, { tape, geometry, theme, until, tops, base }, chart, i, from, to) {
+  base.fill(0);
+  const [floor, scale] = [floorOf(i), PLOT / tops[i]];
   for (const [, value, fill] of chart.bars) {
-    const path = new Path2D();
-    for (let column = first; column < until; column++) {
-      const amount = value(tape, column % tape.capacity);
-      if (amount <= 0) continue;
-      const low = (base[column - first] / top) * PLOT;
-      base[column - first] += amount;
-      const high = (base[column - first] / top) * PLOT;
-      path.rect(columnX(geometry, column, until), floor - high, geometry.pitch - 1, Math.max(high - low, 0.5));
-    }
     ctx.fillStyle = fill(theme);
-    ctx.fill(path);
+    for (let at = from; at < to; at++) {
+      const amount = value(tape, at % tape.capacity);
+      if (!(amount > 0)) continue;
+      const low = base[at - from];
+      const high = Math.min(PLOT, low + amount * scale);
+      base[at - from] = high;
+      ctx.fillRect(columnX(geometry, at, until), floor - high, geometry.pitch - geometry.gap, Math.max(high - low, 0.5));
+    }
   }
 }
 
-function line({ ctx, tape, geometry, theme, until, first, floor, top }, [, value, colour]) {
-  ctx.strokeStyle = colour(theme);
-  ctx.lineWidth = 2;
-  ctx.lineJoin = "round";
-  ctx.beginPath();
-  for (let column = first; column < until; column++) {
-    const x = columnX(geometry, column, until);
-    const y = floor - (value(tape, column % tape.capacity) / top) * PLOT - 1;
-    if (column === first) ctx.moveTo(x, y);
-    else ctx.lineTo(x, y);
-    ctx.lineTo(x + geometry.pitch, y);
-  }
-  ctx.stroke();
-}
+const LINE = 2;
 
-function mark({ ctx, geometry, theme, until, first, floor }, column, width) {
-  if (column === null || column < first || column >= until) return;
-  ctx.strokeStyle = theme.colour.accent;
-  ctx.lineWidth = width;
-  ctx.strokeRect(columnX(geometry, column, until) - 1, floor - PLOT - 2, geometry.pitch + 1, PLOT + 3);
+function line(ctx, { tape, geometry, theme, until, tops }, chart, i, from, to) {
+  const [, value, colour] = chart.line;
+  const floor = floorOf(i) - 1;
+  const yOf = (at) => floor - Math.min(PLOT - LINE, (value(tape, at % tape.capacity) / tops[i]) * (PLOT - LINE));
+  ctx.fillStyle = colour(theme);
+  for (let at = from; at < to; at++) {
+    const y = yOf(at);
+    if (Number.isNaN(y)) continue;
+    const x = columnX(geometry, at, until);
+    ctx.fillRect(x, y - LINE / 2, geometry.pitch, LINE);
+    const before = at > tape.oldest ? yOf(at - 1) : Number.NaN;
+    if (before !== y && !Number.isNaN(before)) ctx.fillRect(x, Math.min(y, before) - LINE / 2, Math.min(LINE, geometry.pitch), Math.abs(y - before) + LINE);
+  }
 }

@@ -1,192 +1,128 @@
-// Draws the batch tape. One function of (tape, geometry, theme, marks); it keeps nothing between calls.
-import { count, duration, shortId } from "../lib/format.js";
-import { colourIndex } from "../lib/colours.js";
+// Draws columns of the batch tape: a function of (tape, geometry, theme); it keeps nothing between calls.
 import { columnX, decodeHeight, prefillHeight } from "./geometry.js";
-import { DECODE, FINISHED, KIND, PREEMPTED, PREFILL } from "./tape.js";
+import { DECODE, FINISHED, IDLE, PREEMPTED, PREFILL } from "./ring.js";
+import { ground } from "./strip.js";
 
 export const TOP = 14; // room for the words over a pause in time
 export const AXIS = 20;
-const IDLE_MS = 1000;
-const LABEL_EVERY_PX = 90;
 
 export const tapeHeight = (geometry, rows) => TOP + rows * geometry.rowHeight + AXIS;
+export const middle = (geometry, seat) => TOP + seat * geometry.rowHeight + geometry.rowHeight / 2;
 
-/** `until`: one more than the newest column shown; `marks`: {hover, pinned} absolute columns or null, `seat` or null. */
-export function drawTape(ctx, { tape, geometry, theme, rows, until, marks, words }) {
-  const first = Math.max(until - geometry.columns, tape.total - tape.length, 0);
-  ctx.clearRect(0, 0, geometry.width, tapeHeight(geometry, rows));
-  ctx.font = `11px ${theme.font}`;
-  ctx.textBaseline = "middle";
-  const scene = { ctx, tape, geometry, theme, rows, until, first, words };
-  tracks(scene);
-  if (marks.seat !== null) rowMark(scene, marks.seat);
-  decodes(scene);
-  prefills(scene);
-  ends(scene);
-  breaks(scene);
-  axis(scene);
-  if (!geometry.narrow) labels(scene);
-  columnMark(scene, marks.pinned, true);
-  columnMark(scene, marks.hover, false);
-}
-
-const middle = (geometry, seat) => TOP + seat * geometry.rowHeight + geometry.rowHeight / 2;
-
-function tracks({ ctx, geometry, theme, rows }) {
+/** Columns from..to-1 of every seat, on their ground. */
+export function paintTape(ctx, scene, from, to) {
+  const { geometry, theme, rows, tape } = scene;
+  const [x, width] = ground(ctx, scene, from, to, 0, tapeHeight(geometry, rows));
   ctx.fillStyle = theme.colour.track;
-  for (let seat = 0; seat < rows; seat++) {
-    ctx.fillRect(geometry.left, Math.round(middle(geometry, seat)), geometry.end - geometry.left, 1);
-  }
-  ctx.fillStyle = theme.colour.muted;
-  ctx.textAlign = "right";
-  const every = geometry.rowHeight < 13 ? 4 : geometry.rowHeight < 17 ? 2 : 1;
-  for (let seat = 0; seat < rows; seat += every) ctx.fillText(String(seat), geometry.left - 8, middle(geometry, seat) + 0.5);
+  for (let seat = 0; seat < rows; seat++) ctx.fillRect(x, Math.round(middle(geometry, seat)), width, 1);
+  const first = Math.max(from, tape.oldest);
+  for (let seat = 0; seat < Math.min(rows, tape.stride); seat++) paintSeat(ctx, scene, seat, first, to);
 }
 
-function rowMark({ ctx, geometry, theme }, seat) {
-  ctx.fillStyle = theme.colour.track;
-  ctx.fillRect(geometry.left, TOP + seat * geometry.rowHeight, geometry.end - geometry.left, geometry.rowHeight);
-}
-
-/** Calls visit(cell, seat, x, column) for each held cell whose flags have one of `flags`. */
-function eachCell({ tape, geometry, rows, until, first }, flags, visit) {
-  const seats = Math.min(rows, tape.stride);
-  for (let column = first; column < until; column++) {
-    const x = columnX(geometry, column, until);
-    const start = (column % tape.capacity) * tape.stride;
-    for (let seat = 0; seat < seats; seat++) {
-      if (tape.flags[start + seat] & flags) visit(start + seat, seat, x, column);
-    }
+function paintSeat(ctx, scene, seat, from, to) {
+  const { tape, geometry, until } = scene;
+  for (let column = from; column < to; column++) {
+    const cell = (column % tape.capacity) * tape.stride + seat;
+    if (tape.flags[cell] === 0) continue;
+    const last = geometry.gap === 0 && isPlain(tape, cell) ? runEnd(tape, seat, column, to) : column;
+    paintCell(ctx, scene, cell, seat, column, columnX(geometry, column, until), (last - column + 1) * geometry.pitch);
+    column = last;
   }
 }
 
-/** One path a colour: 64 rows of 200 columns are ten fills, not thirteen thousand. */
-function decodes(scene) {
-  const { ctx, tape, geometry, theme } = scene;
+const isPlain = (tape, cell) => tape.flags[cell] === DECODE && tape.drafted[cell] === 0;
+
+/** The last column of a run of plain decodes of one request: without gaps they are one rectangle. */
+function runEnd(tape, seat, column, to) {
+  const request = tape.request[(column % tape.capacity) * tape.stride + seat];
+  let last = column;
+  while (last + 1 < to) {
+    const next = ((last + 1) % tape.capacity) * tape.stride + seat;
+    if (!isPlain(tape, next) || tape.request[next] !== request) break;
+    last += 1;
+  }
+  return last;
+}
+
+/** One cell at x, `width` wide, the gap to the next one included. */
+export function paintCell(ctx, scene, cell, seat, column, x, width) {
+  const { tape, geometry } = scene;
+  const flags = tape.flags[cell];
+  const y = middle(geometry, seat);
+  if (flags & DECODE) paintDecode(ctx, scene, cell, x, y, width - geometry.gap);
+  else if (flags & PREFILL) paintPrefill(ctx, scene, cell, column, x, y, width - geometry.gap);
+  else if (flags & IDLE) paintIdle(ctx, scene, x, y, width - geometry.gap);
+  if (flags & FINISHED) paintEnd(ctx, scene, seat, x + width);
+  if (flags & PREEMPTED) paintPreempted(ctx, scene, seat, x, width);
+}
+
+/** A thin line; with drafts as tall as the tokens it brought, with the guesses that were wrong hollow on top. */
+function paintDecode(ctx, { tape, geometry, theme }, cell, x, y, width) {
   const height = decodeHeight(geometry.rowHeight);
-  const paths = theme.requests.map(() => new Path2D());
-  const colours = coloursOf(tape);
-  eachCell(scene, DECODE, (cell, seat, x) => {
-    paths[colours(tape.request[cell])].rect(x, Math.round(middle(geometry, seat) - height / 2), geometry.pitch - 1, height);
-  });
-  paths.forEach((path, i) => {
-    ctx.fillStyle = theme.requests[i];
-    ctx.fill(path);
-  });
+  const drafted = tape.drafted[cell];
+  ctx.fillStyle = theme.requests[tape.colour[cell]];
+  if (drafted === 0) {
+    ctx.fillRect(x, Math.round(y - height / 2), width, height);
+    return;
+  }
+  const room = geometry.rowHeight - 2;
+  const unit = Math.min(height, room / (drafted + 1));
+  const floor = Math.round(y + (unit * (drafted + 1)) / 2);
+  for (let token = 0; token <= drafted; token++) {
+    ctx.globalAlpha = token <= tape.taken[cell] ? 1 : 0.28;
+    ctx.fillRect(x, floor - (token + 1) * unit, width, unit >= 3 ? unit - 1 : unit);
+  }
+  ctx.globalAlpha = 1;
 }
 
-function prefills(scene) {
-  const { ctx, tape, geometry, theme } = scene;
-  const fills = theme.requests.map(() => new Path2D());
-  const colours = coloursOf(tape);
-  eachCell(scene, PREFILL, (cell, seat, x, column) => {
-    const height = prefillHeight(tape.tokens[cell], tape.budgetLimit[column % tape.capacity], geometry.rowHeight);
-    const top = Math.round(middle(geometry, seat) - height / 2);
-    fills[colours(tape.request[cell])].rect(x + 0.5, top + 0.5, geometry.pitch - 2, height - 1);
-  });
-  ctx.lineWidth = 1;
-  fills.forEach((path, i) => {
-    ctx.fillStyle = theme.hatches[i];
-    ctx.fill(path);
-    ctx.strokeStyle = theme.requests[i];
-    ctx.stroke(path);
-  });
+/** A block as tall as its chunk, hatched and framed; over it, dashed, what a padded batch adds. */
+function paintPrefill(ctx, { tape, geometry, theme }, cell, column, x, y, width) {
+  const c = column % tape.capacity;
+  const { rowHeight } = geometry;
+  const colour = theme.requests[tape.colour[cell]];
+  const height = prefillHeight(tape.tokens[cell], tape.budgetLimit[c], rowHeight);
+  const padded = tape.padTo[c] > tape.tokens[cell] ? prefillHeight(tape.padTo[c], tape.budgetLimit[c], rowHeight) : 0;
+  const top = Math.round(y - Math.max(height, padded) / 2) + Math.max(0, padded - height);
+  ctx.fillStyle = theme.hatches[tape.colour[cell]];
+  ctx.fillRect(x, top, width, height);
+  if (width >= 4) {
+    ctx.strokeStyle = colour;
+    ctx.lineWidth = 1;
+    ctx.strokeRect(x + 0.5, top + 0.5, width - 1, height - 1);
+  } else {
+    ctx.fillStyle = colour;
+    ctx.fillRect(x, top, width, 1);
+    ctx.fillRect(x, top + height - 1, width, 1);
+  }
+  if (padded > height) {
+    ctx.fillStyle = theme.ghostHatch;
+    ctx.fillRect(x, top - (padded - height), width, padded - height);
+  }
 }
 
-function coloursOf(tape) {
-  const known = new Map();
-  return (number) => {
-    let index = known.get(number);
-    if (index === undefined) known.set(number, (index = colourIndex(tape.requestId(number))));
-    return index;
-  };
+/** A hollow cell: the seat is held and does nothing. */
+function paintIdle(ctx, { geometry, theme }, x, y, width) {
+  const height = Math.max(3, Math.round(geometry.rowHeight * 0.4));
+  const top = Math.round(y - height / 2);
+  ctx.fillStyle = theme.ghostHatch;
+  ctx.fillRect(x, top, width, height);
+  ctx.fillStyle = theme.colour.ghost;
+  ctx.fillRect(x, top, width, 1);
+  ctx.fillRect(x, top + height - 1, width, 1);
 }
 
-function ends(scene) {
-  const { ctx, geometry, theme } = scene;
+function paintEnd(ctx, { geometry, theme }, seat, right) {
+  const inset = geometry.rowHeight >= 12 ? 2 : 0;
   ctx.fillStyle = theme.colour.text;
-  eachCell(scene, FINISHED, (cell, seat, x) => {
-    ctx.fillRect(x + geometry.pitch - 2, TOP + seat * geometry.rowHeight + 2, 2, geometry.rowHeight - 4);
-  });
+  ctx.fillRect(right - Math.min(2, geometry.pitch), TOP + seat * geometry.rowHeight + inset, Math.min(2, geometry.pitch), geometry.rowHeight - 2 * inset);
+}
+
+/** A dashed box around the last work of a request that had to leave. */
+function paintPreempted(ctx, { geometry, theme }, seat, x, width) {
+  const wide = Math.max(width + geometry.pitch, Math.min(10, 2 * geometry.pitch));
   ctx.strokeStyle = theme.colour.warn;
   ctx.lineWidth = 1.5;
   ctx.setLineDash([3, 2]);
-  eachCell(scene, PREEMPTED, (cell, seat, x) => {
-    const width = Math.max(geometry.pitch * 2, 14);
-    ctx.strokeRect(x - 0.5, TOP + seat * geometry.rowHeight + 1.5, width, geometry.rowHeight - 3);
-  });
+  ctx.strokeRect(x + width - wide + 0.75, TOP + seat * geometry.rowHeight + 1.25, wide - 1.5, geometry.rowHeight - 2.5);
   ctx.setLineDash([]);
-}
-
-/** Where time passed between two columns: the engine rested, was restarted, or frames did not arrive. */
-function breaks({ ctx, tape, geometry, theme, rows, until, first, words }) {
-  ctx.textAlign = "right";
-  let free = -Infinity; // words must not lie over each other
-  for (let column = first + 1; column < until; column++) {
-    const c = column % tape.capacity;
-    const p = (column - 1) % tape.capacity;
-    const restarted = tape.epoch[c] !== tape.epoch[p];
-    const missed = !restarted && tape.n[c] !== tape.n[p] + 1;
-    const idle = restarted ? 0 : tape.t0[c] - tape.t0[p] - tape.spent(p);
-    if (!restarted && !missed && idle < IDLE_MS) continue;
-    const x = Math.round(columnX(geometry, column, until)) - 0.5;
-    ctx.strokeStyle = restarted ? theme.colour.warn : theme.colour.muted;
-    ctx.lineWidth = 1;
-    ctx.setLineDash(restarted ? [] : [2, 3]);
-    ctx.beginPath();
-    ctx.moveTo(x, TOP - 4);
-    ctx.lineTo(x, TOP + rows * geometry.rowHeight);
-    ctx.stroke();
-    ctx.setLineDash([]);
-    const label = restarted ? words.restarted : idle >= IDLE_MS ? `${words.idle} ${duration(idle)}` : words.missed;
-    const width = ctx.measureText(label).width;
-    if (x - width < free + 8 || x - width < geometry.left) continue;
-    ctx.fillStyle = theme.colour.muted;
-    ctx.fillText(label, x - 4, TOP / 2);
-    free = x;
-  }
-}
-
-function axis({ ctx, tape, geometry, theme, rows, until, first }) {
-  const every = Math.max(5, Math.ceil(LABEL_EVERY_PX / geometry.pitch / 10) * 10);
-  const y = TOP + rows * geometry.rowHeight;
-  ctx.textAlign = "center";
-  for (let column = first; column < until; column++) {
-    const n = tape.n[column % tape.capacity];
-    if (n % every !== 0) continue;
-    const x = columnX(geometry, column, until) + geometry.pitch / 2;
-    ctx.fillStyle = theme.colour.line;
-    ctx.fillRect(Math.round(x), y, 1, 5);
-    if (x < geometry.left + 16 || x > geometry.end - 10) continue;
-    ctx.fillStyle = theme.colour.muted;
-    ctx.fillText(count(n), x, y + 13);
-  }
-}
-
-/** Who sits where now, at the right edge: a swatch, the request, its context. */
-function labels({ ctx, tape, geometry, theme, rows, until }) {
-  if (until === 0) return;
-  const start = ((until - 1) % tape.capacity) * tape.stride;
-  for (let seat = 0; seat < Math.min(rows, tape.stride); seat++) {
-    const flags = tape.flags[start + seat];
-    if (!(flags & KIND) || flags & (FINISHED | PREEMPTED)) continue;
-    const id = tape.requestId(tape.request[start + seat]);
-    const y = middle(geometry, seat);
-    ctx.fillStyle = theme.requests[colourIndex(id)];
-    ctx.fillRect(geometry.end + 8, Math.round(y - 4), 8, 8);
-    ctx.fillStyle = theme.colour.text;
-    ctx.textAlign = "left";
-    ctx.fillText(shortId(id), geometry.end + 21, y + 0.5);
-    ctx.fillStyle = theme.colour.muted;
-    ctx.textAlign = "right";
-    ctx.fillText(count(tape.context[start + seat]), geometry.width - 4, y + 0.5);
-  }
-}
-
-function columnMark({ ctx, geometry, theme, rows, until, first }, column, pinned) {
-  if (column === null || column < first || column >= until) return;
-  const x = columnX(geometry, column, until);
-  ctx.strokeStyle = theme.colour.accent;
-  ctx.lineWidth = pinned ? 2 : 1;
-  ctx.strokeRect(x - 1, TOP - 3, geometry.pitch + 1, rows * geometry.rowHeight + 6);
 }

@@ -1,8 +1,15 @@
 // The scheduler socket's frames, applied to engines. Pure but for the tapes it fills.
+import { Follower } from "./blocks.js";
 import { Tape } from "./tape.js";
+import { Timeline } from "./timeline.js";
 
+/** `shown`: one more than the newest column the picture shows; it follows `tape.total`. */
 export function newEngine(name, capacity) {
-  return { name, state: "ready", model: "", settings: {}, running: 0, waiting: 0, kv: null, tape: new Tape(capacity), latest: null, missed: 0 };
+  return {
+    name, state: "ready", model: "", settings: {}, running: 0, waiting: 0, kv: null, latest: null, missed: 0,
+    paused: false, slowMs: 0, costs: null, shown: 0,
+    active: new Set(), tape: new Tape(capacity), blocks: new Follower(), timeline: new Timeline(),
+  }; // prettier-ignore
 }
 
 /** Applies a `snapshot`: the engines there are, with where each stands, and its recent records where they came along. */
@@ -12,16 +19,29 @@ export function applySnapshot(engines, snapshot, capacity) {
     const engine = engines.get(raw.engine) ?? newEngine(raw.engine, capacity);
     next.set(raw.engine, engine);
     addRecords(engine, raw.records ?? []);
+    if (raw.blocks) engine.blocks.takePart(raw.blocks);
     Object.assign(engine, {
       state: raw.state ?? "ready",
       settings: raw.settings ?? {},
       model: raw.model ?? "",
-      running: size(raw.running),
-      waiting: raw.waiting_total ?? size(raw.waiting),
-      kv: raw.kv && raw.kv.total !== undefined ? raw.kv : engine.kv,
+      paused: raw.paused ?? false,
+      slowMs: raw.slow_ms ?? 0,
+      costs: raw.costs && raw.costs.observed > 0 ? raw.costs : null,
     });
+    if (!engine.paused || engine.latest?.epoch !== raw.epoch) standsAt(engine, raw);
   }
   return next;
+}
+
+/** Applies a `blocks` frame: a stretch of an engine's KV map. */
+export const applyBlocks = (engines, frame) => engines.get(frame.engine)?.blocks.takePart(frame);
+
+/** Who runs and waits by the snapshot. A paused engine's newest record says it better: none comes after it. */
+function standsAt(engine, raw) {
+  engine.running = size(raw.running);
+  engine.active = new Set(Array.isArray(raw.running) ? raw.running.map((row) => row.request_id) : []);
+  engine.waiting = raw.waiting_total ?? size(raw.waiting);
+  if (raw.kv?.total !== undefined) engine.kv = raw.kv;
 }
 
 /** A number, or a list that is counted. */
@@ -45,14 +65,31 @@ function addRecords(engine, records) {
     if (!engine.tape.push(record)) continue;
     engine.missed += Math.max(0, missing);
     engine.latest = record;
+    engine.active = activeAfter(engine.active, record);
+    engine.blocks.hear(record);
+    engine.timeline.extend(record.epoch, record.n);
     news = true;
   }
   if (news) {
     const { latest } = engine;
-    const leaving = new Set([...latest.finished.map((end) => end.request_id), ...latest.preempted]);
-    engine.running = latest.rows.filter((row) => !leaving.has(row.request_id)).length;
+    engine.running = engine.active.size;
     engine.waiting = latest.waiting_total ?? latest.waiting.length;
     engine.kv = latest.kv;
+    learnLimits(engine, latest);
   }
   return news;
+}
+
+/** Who has a seat after an iteration: whoever had a part in it and did not leave; while the engine is paused nobody has one. */
+function activeAfter(before, { rows, finished, preempted }) {
+  const after = rows.length ? new Set(rows.map((row) => row.request_id)) : new Set(before);
+  for (const end of finished) after.delete(end.request_id);
+  for (const id of preempted) after.delete(id);
+  return after;
+}
+
+/** Limits change while an engine runs: the newest record knows better than the snapshot before it. */
+function learnLimits(engine, { seats, budget, policy }) {
+  const told = { max_num_seqs: seats || engine.settings.max_num_seqs, max_num_batched_tokens: budget.limit, policy };
+  if (Object.keys(told).some((name) => told[name] !== engine.settings[name])) engine.settings = { ...engine.settings, ...told };
 }

@@ -1,31 +1,12 @@
-// One iteration in detail: where its time went, and what went through the model together.
-import { t } from "../i18n/index.js";
-import { colourIndex } from "../lib/colours.js";
-import { clock, count, duration, shortId } from "../lib/format.js";
+// One iteration in detail: where its time went, what went through the model together, who waited and why.
+import { t, tCode } from "../i18n/index.js";
+import { clock, count, duration } from "../lib/format.js";
+import { RequestName } from "./parts.jsx";
+import { Phases } from "./phases.jsx";
+import { rowsOf } from "./readings.js";
+import { SelectiveBatching } from "./selective.jsx";
 import * as store from "./store.js";
-
-const PHASES = ["schedule", "forward", "sample", "commit"];
-
-function Phases({ tape, c }) {
-  const spent = Math.max(tape.spent(c), 0.001);
-  return (
-    <>
-      <div class="phase-bar" aria-hidden="true">
-        {PHASES.map((phase) => (
-          <span key={phase} class={`phase-${phase}`} style={{ flexGrow: tape[phase][c] / spent }} />
-        ))}
-      </div>
-      <ul class="phase-list">
-        {PHASES.map((phase) => (
-          <li key={phase}>
-            <span class={`swatch phase-${phase}`} aria-hidden="true" />
-            {t(`phase.${phase}`)} <b>{tape[phase][c].toFixed(tape[phase][c] < 10 ? 2 : 1)}</b>
-          </li>
-        ))}
-      </ul>
-    </>
-  );
-}
+import { release } from "./travel.js";
 
 function Sentence({ tokens, rows }) {
   if (rows === 0) return <p class="sentence muted">{t("inspector.sentenceNone")}</p>;
@@ -42,7 +23,7 @@ const ROW_PX = 29;
 
 /** Its height depends on the seats alone, so that nothing below it jumps when requests come and go. */
 function Rows({ rows, seats }) {
-  const height = (Math.min(Math.max(seats, 4), 13) + 1) * ROW_PX;
+  const height = (Math.min(Math.max(seats, 4), 10) + 1) * ROW_PX;
   return (
     <div class="table-scroll" style={{ height: `${height}px` }} tabIndex={0} role="region" aria-label={t("inspector.rows")}>
       <table class="rows">
@@ -56,15 +37,12 @@ function Rows({ rows, seats }) {
         </thead>
         <tbody>
           {rows.map((row) => (
-            <tr key={row.seat}>
-              <td title={row.id}>
-                <span class={`swatch request-${colourIndex(row.id)}`} aria-hidden="true" />
-                {shortId(row.id)}
+            <tr key={row.seat} class={store.spot.value === row.id ? "spotted" : ""}>
+              <td>
+                <RequestName id={row.id} />
               </td>
               <td>
-                {row.prefill ? <span class="work-prefill">{t("inspector.prefill", { n: count(row.tokens) })}</span> : t("inspector.decode")}
-                {row.finished && <span class="muted"> · {t("inspector.finished")}</span>}
-                {row.preempted && <span class="warn"> · {t("inspector.preempted")}</span>}
+                <Work row={row} />
               </td>
               <td class="number">{count(row.context)}</td>
               <td class="number">{count(row.blocks)}</td>
@@ -76,11 +54,73 @@ function Rows({ rows, seats }) {
   );
 }
 
+export function Work({ row }) {
+  return (
+    <>
+      {row.prefill ? <span class="work-prefill">{t("inspector.prefill", { n: count(row.tokens) })}</span> : t("inspector.decode")}
+      {row.drafted > 0 && <span class="muted"> · {t("inspector.drafts", { accepted: row.accepted, drafted: row.drafted })}</span>}
+      {row.finished && <span class="muted"> · {t("inspector.finished")}</span>}
+      {row.preempted && <span class="warn"> · {t("inspector.preempted")}</span>}
+    </>
+  );
+}
+
+/** Budget, seats, padding, blocks: the iteration in figures. */
+function Figures({ tape, c }) {
+  const figures = [
+    ["budget", t("inspector.ofBudget", { used: count(tape.budgetUsed[c]), limit: count(tape.budgetLimit[c]) })],
+    ["seats", t("inspector.ofSeats", { used: count(tape.rows[c]), seats: count(tape.seats[c]), idle: count(tape.idle[c]) })],
+    ["padding", t("inspector.tokens", { n: count(tape.padding[c]) })],
+    ["waiting", count(tape.waiting[c])],
+    ["kv", t("inspector.ofBlocks", { used: count(tape.kvUsed[c]), cached: count(tape.kvCached[c]), free: count(tape.kvFree[c]) })],
+    ["policy", tCode("policy", tape.policies[c])],
+  ];
+  return (
+    <dl class="figures">
+      {figures.map(([name, words]) => (
+        <div key={name} data-figure={name}>
+          <dt>{t(`inspector.figure.${name}`)}</dt>
+          <dd>{words}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+/** Prices the engine has learnt for its own iterations, and how far off they are. */
+function Costs({ costs }) {
+  if (!costs) return null;
+  const price = (ms) => (ms >= 0.1 ? ms.toFixed(2) : (1000 * ms).toFixed(1));
+  const unit = (ms) => (ms >= 0.1 ? "ms" : "µs");
+  const words = Object.fromEntries(["fixed", "token", "read", "sample"].map((name) => [name, `${price(costs[name] ?? 0)} ${unit(costs[name] ?? 0)}`]));
+  return <p class="muted costs">{t("costs.line", { ...words, error: (100 * (costs.error ?? 0)).toFixed(1), n: count(costs.observed ?? 0) })}</p>;
+}
+
+function Head({ tape, column }) {
+  const c = column % tape.capacity;
+  const { value: pinned } = store.pinned;
+  const held = pinned !== null && tape.epoch[c] === pinned.epoch && tape.n[c] === pinned.n;
+  return (
+    <header class="card-head">
+      <h2>{t("inspector.title", { n: count(tape.n[c]) })}</h2>
+      {held ? (
+        <button type="button" class="link" onClick={release}>
+          {t("inspector.follow")}
+        </button>
+      ) : (
+        !store.view.value && column === tape.total - 1 && <span class="badge">{t("inspector.latest")}</span>
+      )}
+      <p class="muted">
+        {duration(tape.spent(c))} · {clock(tape.startedAt[c])}
+      </p>
+    </header>
+  );
+}
+
 export function Inspector() {
   store.beat.value;
-  const column = store.inspected();
-  const engine = store.engine.value;
-  if (column === null) {
+  const found = store.inspected();
+  if (found === null) {
     return (
       <section class="card inspector">
         <h2>{t("inspector.heading")}</h2>
@@ -88,31 +128,19 @@ export function Inspector() {
       </section>
     );
   }
-  const { tape } = engine;
+  const { tape, column } = found;
   const c = column % tape.capacity;
-  const rows = tape.rowsOf(c);
-  const held = store.pinned.value !== null && store.pinned.value === column;
+  const rows = rowsOf(tape, c);
+  const tokens = rows.reduce((sum, row) => sum + row.tokens, 0);
   return (
-    <section class="card inspector" data-testid="inspector">
-      <header class="card-head">
-        <h2>{t("inspector.title", { n: count(tape.n[c]) })}</h2>
-        {held ? (
-          <button type="button" class="link" onClick={() => ((store.pinned.value = null), store.changed())}>
-            {t("inspector.follow")}
-          </button>
-        ) : (
-          column === store.until() - 1 && <span class="badge">{t("inspector.latest")}</span>
-        )}
-        <p class="muted">
-          {duration(tape.spent(c))} · {clock(tape.startedAt[c])}
-        </p>
-      </header>
+    <section class="card inspector" data-testid="inspector" data-n={tape.n[c]} data-epoch={tape.epoch[c]}>
+      <Head tape={tape} column={column} />
       <Phases tape={tape} c={c} />
-      <Sentence tokens={tape.prefillTokens[c] + tape.decodeTokens[c]} rows={rows.length} />
+      <Sentence tokens={tokens} rows={rows.length} />
+      <SelectiveBatching rows={rows} padding={tape.padding[c]} />
+      <Figures tape={tape} c={c} />
       <Rows rows={rows} seats={tape.seats[c]} />
-      <p class="muted inspector-foot">
-        {t("inspector.footer", { used: count(tape.budgetUsed[c]), limit: count(tape.budgetLimit[c]), policy: tape.policies[c] })}
-      </p>
+      <Costs costs={store.engine.value.costs} />
     </section>
   );
 }

@@ -1,18 +1,23 @@
-// The tape and its charts on two canvases: size, pointer, keys; drawing itself is in draw.js and charts.js.
+// The tape, the waiting lane and the charts, one above another on one time axis; drawing itself is in stage.js.
 import { useEffect, useRef } from "preact/hooks";
 import { t } from "../i18n/index.js";
 import { count, percent } from "../lib/format.js";
-import { CHART_HEIGHT, CHARTS } from "./charts.js";
+import { CHARTS, CHARTS_HEIGHT } from "./charts.js";
+import { Legend } from "./legend.jsx";
+import { listen } from "./pointer.js";
 import { Stage } from "./stage.js";
 import * as store from "./store.js";
+import { TimeBar } from "./time_bar.jsx";
 import { Tooltip } from "./tooltip.jsx";
+import { Standing, Transport } from "./transport.jsx";
+import { learnTimeline } from "./travel.js";
+import { WaitingLane } from "./waiting.jsx";
 
 function summary() {
-  const engine = store.engine.value;
-  const column = store.inspected();
-  if (column === null) return t("inspector.empty");
-  const { tape } = engine;
-  const c = column % tape.capacity;
+  const found = store.inspected();
+  if (found === null) return t("inspector.empty");
+  const { tape } = found;
+  const c = found.column % tape.capacity;
   return t("tape.summary", {
     n: count(tape.n[c]),
     running: tape.rows[c],
@@ -24,36 +29,15 @@ function summary() {
   });
 }
 
-function Legend() {
-  return (
-    <ul class="legend">
-      <li>
-        <svg viewBox="0 0 18 14" aria-hidden="true">
-          <path class="legend-block" d="M1.5 1.5h15v11h-15z" />
-          <path class="legend-line" d="M2 12L12 2M7 12L16 3M2 7l5-5M12 12l4-4" />
-        </svg>
-        {t("tape.prefill")}
-      </li>
-      <li>
-        <svg viewBox="0 0 18 14" aria-hidden="true">
-          <path class="legend-fill" d="M0 5h5v4H0zM6.5 5h5v4h-5zM13 5h5v4h-5z" />
-        </svg>
-        {t("tape.decode")}
-      </li>
-      <li>
-        <svg viewBox="0 0 18 14" aria-hidden="true">
-          <path class="legend-end" d="M8 0h2v14H8z" />
-        </svg>
-        {t("tape.finished")}
-      </li>
-      <li>
-        <svg viewBox="0 0 18 14" aria-hidden="true">
-          <path class="legend-dash" d="M1.5 1.5h15v11h-15z" />
-        </svg>
-        {t("tape.preempted")}
-      </li>
-    </ul>
-  );
+/** Marks that can be seen under this policy; those of drafts and padding only where there are some. */
+function marksOf(tape) {
+  const last = tape.newest();
+  const lately = (name) => {
+    for (let back = 0; back < Math.min(tape.length, 400); back++) if (tape[name][tape.at(back)] > 0) return true;
+    return false;
+  };
+  const drafts = last >= 0 && (lately("accepted") || lately("rejected"));
+  return ["prefill", "decode", ...(drafts ? ["drafts"] : []), "finished", "preempted", ...(lately("idle") ? ["held"] : []), ...(lately("padding") ? ["padding"] : [])];
 }
 
 function Idle() {
@@ -69,43 +53,57 @@ function Idle() {
 }
 
 export function Picture() {
-  const tapeCanvas = useRef(null);
-  const chartCanvas = useRef(null);
   const box = useRef(null);
-  const stage = useRef(null);
+  const canvases = { tape: useRef(null), tapeOver: useRef(null), charts: useRef(null), chartsOver: useRef(null) };
   store.beat.value;
-  const engine = store.engine.value;
-  const empty = engine.tape.length === 0;
+  const tape = store.shownTape();
 
   useEffect(() => {
-    stage.current = new Stage(box.current, tapeCanvas.current, chartCanvas.current);
-    return () => stage.current.close();
+    learnTimeline(store.engine.value);
+    const found = Object.fromEntries(Object.entries(canvases).map(([name, ref]) => [name, ref.current]));
+    const stage = new Stage(found.tape.parentElement, found);
+    const deafen = listen(box.current, stage, found.tapeOver, found.chartsOver);
+    return () => {
+      deafen();
+      stage.close();
+    };
   }, []);
 
-  const hidden = stage.current?.hiddenSeats ?? 0;
+  const { hiddenSeats } = store.extent.value;
   return (
-    <section class="card picture" aria-labelledby="tape-title">
-      <header class="card-head">
-        <h2 id="tape-title">{t("tape.title")}</h2>
-        <p class="muted">{t("tape.hint")}</p>
-      </header>
-      <div class="picture-box" ref={box}>
+    <div class="picture" ref={box}>
+      <section class="card" aria-labelledby="tape-title">
+        <header class="card-head tape-head">
+          <h2 id="tape-title">{t("tape.title")}</h2>
+          <Standing />
+          <Transport />
+        </header>
         <div class="canvas-box" data-testid="tape" tabIndex={0} role="group" aria-label={t("tape.label")} aria-describedby="tape-summary" data-canvas="tape">
-          <canvas ref={tapeCanvas} aria-hidden="true" />
-          {empty && <Idle />}
+          <canvas ref={canvases.tape} aria-hidden="true" width={1} height={1} />
+          <canvas ref={canvases.tapeOver} class="over" aria-hidden="true" />
+          {tape.length === 0 && <Idle />}
         </div>
         <div class="tape-foot">
-          <Legend />
-          {hidden > 0 && <p class="muted hidden-seats">{t("tape.hidden", { n: hidden })}</p>}
+          <Legend shown={marksOf(tape)} />
+          {hiddenSeats > 0 && <p class="muted hidden-seats">{t("tape.hidden", { n: hiddenSeats })}</p>}
         </div>
+        <p class="sr-only" id="tape-summary">
+          {summary()}
+        </p>
+      </section>
+      <WaitingLane />
+      <section class="card" aria-labelledby="charts-title">
+        <header class="card-head">
+          <h2 id="charts-title">{t("charts.title")}</h2>
+          <p class="muted">{t("charts.hint")}</p>
+        </header>
         <div class="canvas-box" data-canvas="charts" role="img" aria-label={`${t("charts.title")}: ${CHARTS.map((c) => t(`chart.${c.name}`)).join("; ")}`}>
-          <canvas ref={chartCanvas} aria-hidden="true" height={CHARTS.length * CHART_HEIGHT} />
+          <canvas ref={canvases.charts} aria-hidden="true" width={1} height={CHARTS_HEIGHT} />
+          <canvas ref={canvases.chartsOver} class="over" aria-hidden="true" />
         </div>
-        <Tooltip />
-      </div>
-      <p class="sr-only" id="tape-summary">
-        {summary()}
-      </p>
-    </section>
+        <TimeBar />
+      </section>
+      <Tooltip />
+    </div>
   );
 }

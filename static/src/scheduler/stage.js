@@ -1,132 +1,112 @@
-// Ties the canvases to their box: density, size, pointer and keys, and one draw a frame when something changed.
+// Ties the tape and the charts to their box: density, size, and one draw a frame while something changes.
 import { t } from "../i18n/index.js";
 import { onThemeChange } from "../lib/colours.js";
-import { CHART_HEIGHT, CHARTS, drawCharts } from "./charts.js";
-import { drawTape, tapeHeight, TOP } from "./draw.js";
-import { columnAt, layout, rowsToShow } from "./geometry.js";
+import { drawChartWords } from "./chart_words.js";
+import { CHARTS, CHARTS_HEIGHT, paintCharts, scaleTops } from "./charts.js";
+import { paintTape, tapeHeight } from "./draw.js";
+import { layout, rowsToShow } from "./geometry.js";
+import { onFrame, wake } from "./loop.js";
+import { drawOverlay } from "./overlay.js";
+import { seatsUsed } from "./readings.js";
 import * as store from "./store.js";
+import { fit, Strip } from "./strip.js";
 import { readTheme } from "./theme.js";
 
-const WORDS = {
+const SERIES = ["batch", "held", "queue", "prefill", "decode", "accepted", "rejected", "padding", "used", "cached", "hits"];
+const words = () => ({
   idle: t("tape.idle"),
+  held: t("tape.heldShort"),
   missed: t("tape.gap"),
   restarted: t("tape.restarted"),
   ...Object.fromEntries(CHARTS.map(({ name }) => [name, t(`chart.${name}`)])),
   ...Object.fromEntries(["schedule", "forward", "sample", "commit"].map((phase) => [phase, t(`phase.${phase}`)])),
-  ...Object.fromEntries(
-    ["batchOne", "queueOne", "prefillOne", "decodeOne", "usedOne", "cachedOne"].map((key) => [key, t(`chart.${key}`)]),
-  ),
-};
+  ...Object.fromEntries(SERIES.map((name) => [`${name}One`, t(`chart.${name}One`)])),
+});
 
 export class Stage {
-  constructor(box, tapeCanvas, chartCanvas) {
-    Object.assign(this, { box, tapeCanvas, chartCanvas });
-    this.rows = 0;
-    this.hiddenSeats = 0;
-    this.frame = null;
-    this.markDirty = () => (this.frame ??= requestAnimationFrame(() => this.#draw()));
-    this.observer = new ResizeObserver(this.markDirty);
-    this.observer.observe(box);
-    store.onChange(this.markDirty);
-    onThemeChange(() => {
-      this.theme = null;
-      this.markDirty();
+  /** canvases: {tape, tapeOver, charts, chartsOver}. */
+  constructor(boxes, canvases) {
+    this.canvases = canvases;
+    this.words = words();
+    this.strips = { tape: new Strip(canvases.tape), charts: new Strip(canvases.charts) };
+    this.over = { tape: canvases.tapeOver.getContext("2d"), charts: canvases.chartsOver.getContext("2d") };
+    this.tops = new Float64Array(CHARTS.length);
+    this.rows = this.width = 0;
+    this.key = "";
+    this.scene = { marks: { hover: null, pinned: null, seat: null, spot: null }, tops: this.tops };
+    this.observer = new ResizeObserver(([entry]) => {
+      this.width = Math.floor(entry.contentRect.width);
+      wake();
     });
-    for (const canvas of [tapeCanvas, chartCanvas]) {
-      canvas.addEventListener("pointermove", (event) => this.#point(event));
-      canvas.addEventListener("pointerleave", () => this.#leave());
-      canvas.addEventListener("click", (event) => this.#pin(event));
-    }
-    tapeCanvas.parentElement.addEventListener("keydown", (event) => this.#key(event));
-    this.markDirty();
+    this.observer.observe(boxes);
+    this.leaveLoop = onFrame(() => this.#draw());
+    this.leaveTheme = onThemeChange(() => {
+      this.theme = null;
+      wake();
+    });
+    wake();
   }
 
   close() {
     this.observer.disconnect();
-    cancelAnimationFrame(this.frame);
-    this.frame = -1; // nothing is drawn after this
+    this.leaveLoop();
+    this.leaveTheme();
   }
 
   #draw() {
-    this.frame = null;
     const engine = store.engine.value;
-    if (!engine) return;
-    const { tape } = engine;
+    const tape = store.shownTape();
+    if (!engine || !tape || this.width === 0) return false;
     const ratio = devicePixelRatio || 1;
-    if (!this.theme || this.ratio !== ratio) {
-      this.ratio = ratio;
-      this.theme = readTheme(ratio);
-    }
-    this.#measure(tape, engine.settings.max_num_seqs ?? 0);
-    const { geometry, theme, rows } = this;
-    const marks = { hover: store.hover.value?.column ?? null, seat: store.hover.value?.seat ?? null, pinned: store.pinned.value };
-    const scene = { tape, geometry, theme, rows, until: store.until(), marks, words: WORDS };
-    drawTape(this.#context(this.tapeCanvas, tapeHeight(geometry, rows)), scene);
-    drawCharts(this.#context(this.chartCanvas, CHARTS.length * CHART_HEIGHT), scene);
+    this.#measure(tape, engine.settings.max_num_seqs ?? 0, ratio);
+    const { scene, geometry, strips } = this;
+    Object.assign(scene, { tape, geometry, theme: this.theme, rows: this.rows, until: Math.min(store.until(), tape.total) });
+    this.#mark(tape);
+    if (scaleTops(scene, this.tops)) strips.charts.spoil();
+    strips.tape.show(scene, tapeHeight(geometry, this.rows), paintTape);
+    strips.charts.show(scene, CHARTS_HEIGHT, paintCharts);
+    this.#over(this.canvases.tapeOver, this.over.tape, tapeHeight(geometry, this.rows));
+    drawOverlay(this.over.tape, scene, this.words);
+    this.#over(this.canvases.chartsOver, this.over.charts, CHARTS_HEIGHT);
+    drawChartWords(this.over.charts, scene, this.words);
+    return false;
   }
 
   /** Rows only grow while a picture is up, so that it does not jump when a seat empties. */
-  #measure(tape, configured) {
-    const width = Math.floor(this.box.clientWidth);
+  #measure(tape, configured, ratio) {
     const latest = tape.newest();
     const seats = (latest >= 0 && tape.seats[latest]) || configured;
-    this.rows = Math.max(Math.min(this.rows, seats || this.rows), rowsToShow(tape.seatsUsed(tape.capacity), seats));
-    this.hiddenSeats = Math.max(0, seats - this.rows);
-    this.geometry = layout(width, this.rows);
+    if (this.countedAt !== tape.total || this.counted !== tape) {
+      this.used = seatsUsed(tape, this.counted === tape ? tape.total - this.countedAt : tape.length);
+      [this.counted, this.countedAt] = [tape, tape.total];
+    }
+    this.rows = Math.max(Math.min(this.rows, seats || this.rows), rowsToShow(this.used, seats));
+    const key = `${this.width} ${this.rows} ${store.zoom.value} ${ratio}`;
+    if (this.theme && key === this.key) return;
+    if (!this.theme || this.ratio !== ratio) this.theme = readTheme(ratio);
+    this.key = key;
+    this.ratio = ratio;
+    this.geometry = layout(this.width, this.rows, store.zoom.value, ratio);
+    this.scene.base = new Float64Array(this.geometry.columns + 8);
+    this.strips.tape.spoil();
+    this.strips.charts.spoil();
+    const extent = { columns: this.geometry.columns, hiddenSeats: Math.max(0, seats - this.rows) };
+    queueMicrotask(() => (store.extent.value = extent)); // after this frame's drawing: it renders views
   }
 
-  #context(canvas, height) {
-    const { width } = this.geometry;
-    const [w, h] = [Math.round(width * this.ratio), Math.round(height * this.ratio)];
-    if (canvas.width !== w || canvas.height !== h) {
-      canvas.width = w;
-      canvas.height = h;
-      canvas.style.height = `${height}px`;
-    }
-    const ctx = canvas.getContext("2d");
+  #mark(tape) {
+    const { marks } = this.scene;
+    const { value: hover } = store.hover;
+    const { value: pinned } = store.pinned;
+    marks.hover = hover?.column ?? null;
+    marks.seat = hover?.seat ?? null;
+    marks.pinned = pinned ? tape.columnOf(pinned.epoch, pinned.n) : null;
+    if (marks.pinned === -1) marks.pinned = null;
+    marks.spot = store.spot.value ?? store.request.value;
+  }
+
+  #over(canvas, ctx, height) {
+    fit(canvas, this.geometry.width, height, this.ratio);
     ctx.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    return ctx;
-  }
-
-  #columnOf(event) {
-    const { tape } = store.engine.value;
-    return this.geometry ? columnAt(this.geometry, event.offsetX, store.until(), tape.total - tape.length) : null;
-  }
-
-  #point(event) {
-    const column = this.#columnOf(event);
-    if (column === null) {
-      this.#leave();
-      return;
-    }
-    const onTape = event.target === this.tapeCanvas;
-    const row = Math.floor((event.offsetY - TOP) / this.geometry.rowHeight);
-    const seat = onTape && row >= 0 && row < this.rows ? row : null;
-    const bounds = this.box.getBoundingClientRect();
-    store.hover.value = { column, seat, x: event.clientX - bounds.left, y: event.clientY - bounds.top };
-    this.markDirty();
-  }
-
-  #leave() {
-    if (store.hover.value === null) return;
-    store.hover.value = null;
-    this.markDirty();
-  }
-
-  #pin(event) {
-    const column = this.#columnOf(event);
-    store.pinned.value = column === store.pinned.value ? null : column;
-    this.markDirty();
-  }
-
-  #key(event) {
-    const step = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 }[event.key];
-    if (!step) return;
-    event.preventDefault();
-    const { tape } = store.engine.value;
-    const oldest = Math.max(tape.total - tape.length, store.until() - this.geometry.columns);
-    const from = store.pinned.value ?? store.until() - 1;
-    store.pinned.value = Math.min(store.until() - 1, Math.max(oldest, from + step));
-    this.markDirty();
   }
 }

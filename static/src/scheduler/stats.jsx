@@ -1,6 +1,8 @@
 // The figures at the top: one card each, renewed five times a second at most.
-import { t, tCode } from "../i18n/index.js";
+import { t } from "../i18n/index.js";
 import { count, duration, percent, rate } from "../lib/format.js";
+import { newestWithRows, rates } from "./readings.js";
+import { reasonWords } from "./reasons.js";
 import * as store from "./store.js";
 
 const QUIET_MS = 2500; // nothing new for so long: the rates are over, not frozen
@@ -43,7 +45,28 @@ function Meter({ parts, total }) {
 
 function firstReason(engine) {
   const first = engine.latest?.waiting[0];
-  return first ? t("stat.first", { reason: tCode("reason", first.reason) }) : "";
+  return first ? t("stat.first", { reason: reasonWords(first.reason) }) : "";
+}
+
+function Seats({ engine, latest }) {
+  const { tape, settings } = engine;
+  const seats = settings.max_num_seqs ?? 0;
+  const idle = latest >= 0 && engine.running > 0 ? tape.idle[latest] : 0;
+  const sub = [seats ? t("stat.seats", { n: count(seats) }) : "", idle ? t("stat.idle", { n: count(idle) }) : ""];
+  return (
+    <Card name="running" label={t("stat.running")} value={count(engine.running)} sub={sub.filter(Boolean).join(" · ")}>
+      <Meter total={seats} parts={[["used", engine.running], ["idle", idle]]} />
+    </Card>
+  );
+}
+
+function KV({ kv }) {
+  const sub = kv ? [t("stat.kvUsed", { n: count(kv.used) }), t("stat.kvCached", { n: count(kv.cached) }), t("stat.kvFree", { n: count(kv.free) })] : [];
+  return (
+    <Card name="kv" label={t("stat.kv")} value={kv ? percent(kv.used, kv.total) : "–"} sub={sub.join(" · ")}>
+      <Meter total={kv?.total ?? 0} parts={kv ? [["used", kv.used], ["cached", kv.cached]] : []} />
+    </Card>
+  );
 }
 
 export function Stats() {
@@ -51,32 +74,23 @@ export function Stats() {
   const engine = store.engine.value;
   const { tape, kv, settings } = engine;
   const latest = tape.newest();
-  const lively = latest >= 0 && moving(tape);
-  const seats = (latest >= 0 && tape.seats[latest]) || settings.max_num_seqs || 0;
-  const { decode, prefill } = lively ? tape.rates() : { decode: 0, prefill: 0 };
-  const worked = tape.newestWithRows();
+  const { decode, prefill } = latest >= 0 && moving(tape) ? rates(tape) : { decode: 0, prefill: 0 };
+  const worked = newestWithRows(tape);
   const spent = worked >= 0 ? tape.spent(worked) : Number.NaN;
-  const limit = latest >= 0 ? tape.budgetLimit[latest] : settings.max_num_batched_tokens;
+  const limit = settings.max_num_batched_tokens;
   const used = worked >= 0 ? tape.budgetUsed[worked] : 0;
+  const hits = latest >= 0 ? tape.hitRate[latest] : Number.NaN;
   return (
     <dl class="stats">
-      <Card name="running" label={t("stat.running")} value={count(engine.running)} sub={seats ? t("stat.seats", { n: count(seats) }) : ""}>
-        <Meter total={seats} parts={[["used", engine.running]]} />
-      </Card>
+      <Seats engine={engine} latest={latest} />
       <Card name="waiting" label={t("stat.waiting")} value={count(engine.waiting)} sub={engine.waiting ? firstReason(engine) : t("stat.nobody")} />
       <Card name="rate" label={t("stat.rate")} value={rate(decode)} sub={t("stat.prefillRate", { n: rate(prefill) })} />
       <Card name="iteration" label={t("stat.iteration")} value={duration(spent)} sub={worked >= 0 ? t("stat.iterationSub", { share: percent(tape.forward[worked], spent) }) : ""} />
       <Card name="budget" label={t("stat.budget")} value={limit ? percent(used, limit) : "–"} sub={limit ? t("stat.budgetSub", { used: count(used), limit: count(limit) }) : ""}>
         <Meter total={limit} parts={[["used", used]]} />
       </Card>
-      <Card
-        name="kv"
-        label={t("stat.kv")}
-        value={kv ? percent(kv.used, kv.total) : "–"}
-        sub={kv ? [t("stat.kvUsed", { n: count(kv.used) }), t("stat.kvCached", { n: count(kv.cached) }), t("stat.kvFree", { n: count(kv.free) })].join(" · ") : ""}
-      >
-        <Meter total={kv?.total ?? 0} parts={kv ? [["used", kv.used], ["cached", kv.cached]] : []} />
-      </Card>
+      <KV kv={kv} />
+      <Card name="hits" label={t("stat.hits")} value={Number.isNaN(hits) ? "–" : percent(hits, 1)} sub={t("stat.hitsSub")} />
     </dl>
   );
 }

@@ -1,32 +1,40 @@
 // State of the scheduler page. The tapes are plain arrays; `beat` tells the views, a few times a second, that they moved.
 import { computed, signal } from "@preact/signals";
 import { Socket } from "../lib/socket.js";
-import { applyIterations, applySnapshot } from "./feed.js";
+import { applyBlocks, applyIterations, applySnapshot } from "./feed.js";
+import { pace, zoomAtStart } from "./geometry.js";
+import { onFrame, wake } from "./loop.js";
 
-const CAPACITY = 1024;
+const CAPACITY = 2048;
 const BEAT_MS = 200;
+export const ALL = "*"; // chosen: every engine, small
 
 export const engines = signal(new Map());
 export const chosen = signal(null);
 export const known = signal(false); // a snapshot has come
 export const beat = signal(0);
-/** {until, latest} while the picture stands still, else null. */
-export const paused = signal(null);
-/** Absolute columns of the tape, or null. */
+/** {tape, until, auto} while the picture stands still (`auto`: because an iteration was chosen), else null. */
+export const view = signal(null);
+/** {column, seat, x, y} under the pointer, or null. */
 export const hover = signal(null);
+/** {epoch, n} of the iteration chosen, or null. */
 export const pinned = signal(null);
+/** Id of the request pointed at, anywhere on the page, or null. */
+export const spot = signal(null);
+/** Id of the request whose card is open, or null. */
+export const request = signal(null);
+export const zoom = signal(zoomAtStart(globalThis.innerWidth ?? 1200));
+/** What the canvases last found: how many columns fit, how many seats are not shown. */
+export const extent = signal({ columns: 100, hiddenSeats: 0 });
 
+export const isAll = computed(() => chosen.value === ALL && engines.value.size > 1);
 export const engine = computed(() => engines.value.get(chosen.value) ?? engines.value.values().next().value ?? null);
 
-/** Called at every change of what the canvases show. */
-const listeners = new Set();
-export const onChange = (listener) => listeners.add(listener);
-export const changed = () => listeners.forEach((listener) => listener());
-
 let beating = null;
-function beatSoon() {
+export function beatSoon() {
   beating ??= setTimeout(() => {
     beating = null;
+    if (document.hidden) for (const one of engines.value.values()) one.shown = one.tape.total; // no frames are drawn
     beat.value += 1;
   }, BEAT_MS);
 }
@@ -39,35 +47,58 @@ function hear(message) {
     const before = engines.value.size;
     applyIterations(engines.value, message, CAPACITY);
     if (engines.value.size !== before) engines.value = new Map(engines.value);
+  } else if (message.type === "blocks") {
+    applyBlocks(engines.value, message);
   } else {
     return;
   }
   beatSoon();
-  if (!paused.value) changed();
+  wake();
 }
 
 export const socket = new Socket("/ws/scheduler/", { onMessage: hear });
 
-/** One more than the newest column the picture shows. */
-export const until = () => paused.value?.until ?? engine.value?.tape.total ?? 0;
+/** Moves every engine's picture on towards its newest column; true while there is more to come. */
+const calm = matchMedia("(prefers-reduced-motion: reduce)");
+onFrame(() => {
+  let more = false;
+  for (const one of engines.value.values()) {
+    const due = one.tape.total - one.shown;
+    one.shown += calm.matches ? due : pace(due);
+    more ||= one.shown < one.tape.total;
+  }
+  return more;
+});
 
-export function togglePause() {
-  const { value } = engine;
-  paused.value = paused.value || !value ? null : { until: value.tape.total, latest: value.latest };
-  changed();
-}
+export const shownTape = () => view.value?.tape ?? engine.value?.tape ?? null;
+
+/** One more than the newest column the picture shows, on `shownTape()`. */
+export const until = () => view.value?.until ?? engine.value?.shown ?? 0;
 
 export function choose(name) {
   chosen.value = name;
-  paused.value = hover.value = pinned.value = null;
-  changed();
+  view.value = hover.value = pinned.value = spot.value = request.value = null;
+  wake();
 }
 
-/** The absolute column the inspector shows: under the pointer, held by a click, or the newest. Null if there is none. */
+export function setZoom(level) {
+  zoom.value = level;
+  wake();
+}
+
+export function pointAt(id) {
+  if (spot.value === id) return;
+  spot.value = id;
+  wake();
+}
+
+/** {tape, column} the inspector shows: chosen, under the pointer, or the newest shown. Null if there is none. */
 export function inspected() {
-  const { value } = engine;
-  if (!value || value.tape.length === 0) return null;
-  const oldest = value.tape.total - value.tape.length;
-  const wanted = hover.value?.column ?? pinned.value;
-  return wanted !== null && wanted >= oldest && wanted < until() ? wanted : until() - 1;
+  const tape = shownTape();
+  if (!tape || tape.length === 0) return null;
+  if (hover.value && pinned.value === null && tape.holds(hover.value.column)) return { tape, column: hover.value.column };
+  const column = pinned.value ? tape.columnOf(pinned.value.epoch, pinned.value.n) : -1;
+  if (column >= 0) return { tape, column };
+  const newest = Math.min(until(), tape.total) - 1;
+  return newest >= tape.oldest ? { tape, column: newest } : null;
 }

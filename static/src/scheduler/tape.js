@@ -1,52 +1,20 @@
-// The newest iterations as columns of numbers: a ring buffer of typed arrays, no object per row. Pure.
-//
-// Column c of the ring holds one iteration; cell (c, seat) holds what that seat did in it. Request ids are interned to
-// small integers. What is drawn reads these arrays and nothing else.
+// Iteration records become columns of a ring. Pure. Request ids are interned to small integers; lists that only the
+// inspector reads (who waits, which KV blocks changed) stay as they came, in `extras`.
+import { colourIndex } from "../lib/colours.js";
+import { DECODE, EMPTY, FINISHED, IDLE, KIND, PREEMPTED, PREFILL, Ring } from "./ring.js";
 
-export const EMPTY = 0;
-export const PREFILL = 1;
-export const DECODE = 2;
-export const FINISHED = 4;
-export const PREEMPTED = 8;
-export const KIND = PREFILL | DECODE;
+/** What lies between a column and the one before it. */
+export const GAP = { none: 0, idle: 1, missed: 2, restarted: 3 };
+const IDLE_MS = 1000;
+const MEMORY_OF_HITS = 0.97; // of what the hit rate remembers, kept from one iteration with a prefill to the next
 
-const COLUMNS = [
-  "n", "epoch", "startedAt", "t0", "schedule", "forward", "sample", "commit", "waiting", "rows",
-  "prefillRows", "prefillTokens", "decodeTokens", "kvFree", "kvCached", "kvUsed", "kvTotal", "budgetUsed", "budgetLimit", "seats",
-]; // prettier-ignore
-const CELLS = { request: Int32Array, tokens: Int32Array, context: Int32Array, blocks: Int32Array, flags: Uint8Array };
-const SEATS_AT_START = 16;
-
-export class Tape {
+export class Tape extends Ring {
   constructor(capacity = 1024) {
-    this.capacity = capacity;
-    this.clear();
-  }
-
-  clear() {
-    this.length = 0; // columns filled, at most `capacity`
-    this.total = 0; // columns ever written
-    this.stride = SEATS_AT_START;
-    for (const name of COLUMNS) this[name] = new Float64Array(this.capacity);
-    for (const [name, Kind] of Object.entries(CELLS)) this[name] = new Kind(this.capacity * this.stride);
-    this.policies = new Array(this.capacity).fill("");
+    super(capacity);
     this.ids = [];
     this.numberOf = new Map();
-  }
-
-  /** Ring index of the column `back` columns before the newest (0 = the newest). */
-  at(back) {
-    return (this.total - 1 - back) % this.capacity;
-  }
-
-  newest() {
-    return this.length ? this.at(0) : -1;
-  }
-
-  /** The newest column in which a request had a part; -1 if there is none. */
-  newestWithRows() {
-    for (let back = 0; back < this.length; back++) if (this.rows[this.at(back)] > 0) return this.at(back);
-    return -1;
+    this.waitingSince = new Map();
+    this.found = this.lookedUp = 0; // prompt tokens found in the prefix cache, of those looked up, lately
   }
 
   requestId(number) {
@@ -63,8 +31,9 @@ export class Tape {
   /** Adds an iteration record. False if it is not newer than what is held. */
   push(record) {
     if (!this.isNews(record)) return false;
-    const highest = record.rows.reduce((most, row) => Math.max(most, row.seat), 0);
-    if (highest >= this.stride) this.#widen(highest + 1);
+    const idle = record.idle ?? [];
+    const highest = record.rows.reduce((most, row) => Math.max(most, row.seat), Math.max(0, ...idle));
+    if (highest >= this.stride) this.widen(highest + 1);
     if (this.ids.length > 16 * this.capacity) this.#forgetIds();
     const before = this.newest();
     const c = this.total % this.capacity;
@@ -72,9 +41,15 @@ export class Tape {
     this.length = Math.min(this.length + 1, this.capacity);
     this.flags.fill(EMPTY, c * this.stride, (c + 1) * this.stride);
     this.#writeColumn(c, record);
-    for (const row of record.rows) this.#writeCell(c, row);
-    for (const end of record.finished) this.#markFinished(c, before, end);
+    this.#writeGap(c, before);
+    for (const seat of idle) this.flags[c * this.stride + seat] = IDLE;
+    // A request not seen yet is a new one only where no iteration is missing before this.
+    const whole = before < 0 ? record.n <= 1 : this.gap[c] !== GAP.missed;
+    for (const row of record.rows) this.#writeCell(c, row, whole);
+    this.hitRate[c] = this.lookedUp > 0 ? this.found / this.lookedUp : Number.NaN;
+    for (const end of record.finished) this.#mark(c, before, end.request_id, FINISHED);
     for (const id of record.preempted) this.#mark(c, before, id, PREEMPTED);
+    this.extras[c] = this.#extrasOf(record);
     return true;
   }
 
@@ -87,7 +62,9 @@ export class Tape {
     for (const phase of ["schedule", "forward", "sample", "commit"]) this[phase][c] = record[phase];
     this.waiting[c] = record.waiting_total ?? record.waiting.length;
     this.rows[c] = record.rows.length;
-    this.prefillRows[c] = this.prefillTokens[c] = this.decodeTokens[c] = 0;
+    for (const sum of ["prefillRows", "prefillTokens", "decodeTokens", "accepted", "rejected", "padTo"]) this[sum][c] = 0;
+    this.padding[c] = record.padding ?? 0;
+    this.idle[c] = record.idle?.length ?? 0;
     this.kvFree[c] = kv.free;
     this.kvCached[c] = kv.cached;
     this.kvUsed[c] = kv.used;
@@ -96,26 +73,63 @@ export class Tape {
     this.budgetLimit[c] = budget.limit;
     this.seats[c] = record.seats ?? 0;
     this.policies[c] = record.policy;
-  }
-
-  #writeCell(c, row) {
-    const cell = c * this.stride + row.seat;
-    const prefill = row.kind === "prefill";
-    this.request[cell] = this.#intern(row.request_id);
-    this.tokens[cell] = row.tokens;
-    this.context[cell] = row.context;
-    this.blocks[cell] = row.blocks;
-    this.flags[cell] = prefill ? PREFILL : DECODE;
-    if (prefill) {
-      this.prefillRows[c] += 1;
-      this.prefillTokens[c] += row.tokens;
-    } else {
-      this.decodeTokens[c] += row.tokens;
+    if (record.rows.some((row) => row.kind === "prefill")) {
+      this.found *= MEMORY_OF_HITS;
+      this.lookedUp *= MEMORY_OF_HITS;
     }
   }
 
-  #markFinished(c, before, { request_id: id }) {
-    this.#mark(c, before, id, FINISHED);
+  #writeGap(c, before) {
+    this.gap[c] = GAP.none;
+    this.gapMs[c] = 0;
+    if (before < 0) return;
+    if (this.epoch[c] !== this.epoch[before]) {
+      this.gap[c] = GAP.restarted;
+      return;
+    }
+    this.gapMs[c] = this.t0[c] - this.t0[before] - this.spent(before);
+    if (this.n[c] !== this.n[before] + 1) this.gap[c] = GAP.missed;
+    else if (this.gapMs[c] >= IDLE_MS) this.gap[c] = GAP.idle;
+  }
+
+  #writeCell(c, row, whole) {
+    const cell = c * this.stride + row.seat;
+    const isNew = whole && !this.numberOf.has(row.request_id);
+    this.request[cell] = this.#intern(row.request_id);
+    this.colour[cell] = colourIndex(row.request_id);
+    this.tokens[cell] = row.tokens;
+    this.context[cell] = row.context;
+    this.blocks[cell] = row.blocks;
+    this.drafted[cell] = row.drafted ?? 0;
+    this.taken[cell] = row.accepted ?? 0;
+    if (row.kind === "prefill") this.#countPrefill(c, cell, isNew);
+    else this.#countDecode(c, cell);
+  }
+
+  #countPrefill(c, cell, isNew) {
+    const tokens = this.tokens[cell];
+    this.flags[cell] = PREFILL;
+    this.prefillRows[c] += 1;
+    this.prefillTokens[c] += tokens;
+    if (this.padding[c] > 0) this.padTo[c] = Math.max(this.padTo[c], tokens);
+    const cached = isNew ? this.context[cell] - tokens : 0;
+    this.found += cached;
+    this.lookedUp += cached + tokens;
+  }
+
+  #countDecode(c, cell) {
+    this.flags[cell] = DECODE;
+    this.decodeTokens[c] += this.tokens[cell] - this.drafted[cell];
+    this.accepted[c] += this.taken[cell];
+    this.rejected[c] += this.drafted[cell] - this.taken[cell];
+  }
+
+  /** Who waits, and since when by the engine's clock, and what else is kept as it came. */
+  #extrasOf({ waiting, preempted, finished, blocks, t0 }) {
+    const since = new Map();
+    for (const { request_id: id } of waiting) since.set(id, this.waitingSince.get(id) ?? t0);
+    this.waitingSince = since;
+    return { waiting, since, preempted, finished, blocks: blocks ?? null };
   }
 
   /** Marks the cell of a request in this column, or in the one before if it had no part in this one. */
@@ -150,74 +164,11 @@ export class Tape {
       if (this.flags[cell] & KIND) this.request[cell] = this.#intern(ids[this.request[cell]]);
     }
   }
+}
 
-  #widen(seats) {
-    const stride = Math.max(seats, this.stride * 2);
-    for (const [name, Kind] of Object.entries(CELLS)) {
-      const wide = new Kind(this.capacity * stride);
-      for (let c = 0; c < this.capacity; c++) {
-        wide.set(this[name].subarray(c * this.stride, (c + 1) * this.stride), c * stride);
-      }
-      this[name] = wide;
-    }
-    this.stride = stride;
-  }
-
-  /** Milliseconds an iteration took, all phases. */
-  spent(c) {
-    return this.schedule[c] + this.forward[c] + this.sample[c] + this.commit[c];
-  }
-
-  /** One more than the highest seat used in the newest `columns` columns. */
-  seatsUsed(columns) {
-    let highest = 0;
-    for (let back = Math.min(columns, this.length) - 1; back >= 0; back--) {
-      const start = this.at(back) * this.stride;
-      for (let seat = this.stride - 1; seat >= highest; seat--) {
-        if (this.flags[start + seat] & KIND) {
-          highest = seat + 1;
-          break;
-        }
-      }
-    }
-    return highest;
-  }
-
-  /** The rows of column c, as objects for a table. */
-  rowsOf(c) {
-    const rows = [];
-    for (let seat = 0; seat < this.stride; seat++) {
-      const cell = c * this.stride + seat;
-      const flags = this.flags[cell];
-      if (!(flags & KIND)) continue;
-      rows.push({
-        seat,
-        id: this.requestId(this.request[cell]),
-        prefill: (flags & PREFILL) !== 0,
-        finished: (flags & FINISHED) !== 0,
-        preempted: (flags & PREEMPTED) !== 0,
-        tokens: this.tokens[cell],
-        context: this.context[cell],
-        blocks: this.blocks[cell],
-      });
-    }
-    return rows;
-  }
-
-  /** Tokens per second over the newest `windowMs` of the engine's own clock: {decode, prefill}. */
-  rates(windowMs = 3000) {
-    const last = this.newest();
-    if (last < 0) return { decode: 0, prefill: 0 };
-    const end = this.t0[last] + this.spent(last);
-    let [decode, prefill, start] = [0, 0, end];
-    for (let back = 0; back < this.length; back++) {
-      const c = this.at(back);
-      if (end - this.t0[c] > windowMs || this.epoch[c] !== this.epoch[last]) break;
-      decode += this.decodeTokens[c];
-      prefill += this.prefillTokens[c];
-      start = this.t0[c];
-    }
-    const seconds = Math.max(end - start, 1) / 1000;
-    return { decode: decode / seconds, prefill: prefill / seconds };
-  }
+/** A tape of records that came as a list: a span of kept history. */
+export function tapeOf(records) {
+  const tape = new Tape(Math.max(1, records.length));
+  for (const record of records) tape.push(record);
+  return tape;
 }

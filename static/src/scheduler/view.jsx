@@ -1,14 +1,18 @@
-// The scheduler page: figures, tape with charts, who waits, and one iteration in detail.
+// The scheduler page: figures, controls, tape with lane and charts, one iteration in detail, a request, the KV cache.
 import { useEffect } from "preact/hooks";
 import { t, tCode } from "../i18n/index.js";
 import { Connection, connectionNews } from "../lib/connection.jsx";
-import { Icon } from "../lib/icons.jsx";
-import { count } from "../lib/format.js";
+import { followAddress } from "./address.js";
+import { Controls } from "./controls.jsx";
+import { offers } from "./history.js";
 import { Inspector } from "./inspector.jsx";
+import { KVMap } from "./kv.jsx";
+import { Overview } from "./overview.jsx";
+import { Picture } from "./picture.jsx";
+import { RequestCard } from "./request.jsx";
 import { Stats } from "./stats.jsx";
 import * as store from "./store.js";
-import { Picture } from "./picture.jsx";
-import { WaitingTable } from "./waiting.jsx";
+import { keepInSight, release } from "./travel.js";
 
 function EngineChoice() {
   const names = [...store.engines.value.keys()];
@@ -17,10 +21,11 @@ function EngineChoice() {
   return (
     <label class="engine-choice">
       <span class="sr-only">{t("engine.choose")}</span>
-      <select value={engine.name} onChange={(event) => store.choose(event.target.value)}>
+      <select value={store.isAll.value ? store.ALL : engine.name} onChange={(event) => store.choose(event.target.value)}>
         {names.map((name) => (
           <option key={name}>{name}</option>
         ))}
+        <option value={store.ALL}>{t("engine.all")}</option>
       </select>
     </label>
   );
@@ -28,23 +33,20 @@ function EngineChoice() {
 
 function Bar() {
   const { value: engine } = store.engine;
-  const { value: paused } = store.paused;
   store.beat.value;
-  const policy = engine?.latest?.policy ?? engine?.settings.policy;
+  const policy = engine?.settings.policy;
+  const one = engine && !store.isAll.value;
   return (
     <div class="scheduler-bar">
       <h1>{t("scheduler.title")}</h1>
       <EngineChoice />
-      {engine?.model && <p class="muted">{engine.model}</p>}
-      {engine && engine.state !== "ready" && <p class="warn">{tCode("engine.state", engine.state)}</p>}
-      {policy && <p class="policy">{t("scheduler.policy", { policy })}</p>}
+      {one && engine.model && <p class="muted">{engine.model}</p>}
+      {one && engine.state !== "ready" && <p class="warn">{tCode("engine.state", engine.state)}</p>}
+      {one && policy && <p class="policy">{t("scheduler.policy", { policy: tCode("policy", policy) })}</p>}
+      {one && engine.paused && <p class="policy warn">{t("engine.paused")}</p>}
+      {one && engine.slowMs > 0 && <p class="policy">{t("engine.slow", { n: engine.slowMs })}</p>}
       <span class="spring" />
-      {paused && <p class="muted">{t("tape.paused", { n: count(engine.tape.total - paused.until) })}</p>}
       <Connection socket={store.socket} />
-      <button type="button" class="button" aria-pressed={paused !== null} disabled={!engine} onClick={store.togglePause}>
-        <Icon name={paused ? "play" : "pause"} />
-        {t(paused ? "tape.resume" : "tape.pause")}
-      </button>
     </div>
   );
 }
@@ -58,28 +60,37 @@ function NoEngine() {
   );
 }
 
+function OneEngine({ engine }) {
+  return (
+    <>
+      {offers.controls && <Controls />}
+      <Stats />
+      <div class="scheduler-grid">
+        <Picture key={engine.name} />
+        <aside class="details">
+          <RequestCard />
+          <Inspector />
+          <KVMap key={engine.name} />
+        </aside>
+      </div>
+    </>
+  );
+}
+
 export function Scheduler() {
   useEffect(() => {
-    const letGo = (event) => event.key === "Escape" && ((store.pinned.value = null), store.changed());
+    followAddress();
+    const letGo = (event) => event.key === "Escape" && !event.defaultPrevented && release();
     addEventListener("keydown", letGo);
     return () => removeEventListener("keydown", letGo);
   }, []);
+  useEffect(keepInSight);
+  store.beat.value;
   const { value: engine } = store.engine;
   return (
     <div class="scheduler">
       <Bar />
-      {engine ? (
-        <>
-          <Stats />
-          <div class="scheduler-grid">
-            <Picture key={engine.name} />
-            <Inspector />
-            <WaitingTable />
-          </div>
-        </>
-      ) : (
-        store.known.value && <NoEngine />
-      )}
+      {engine ? store.isAll.value ? <Overview /> : <OneEngine engine={engine} /> : store.known.value && <NoEngine />}
       <p class="sr-only" role="status">
         {connectionNews(store.socket.state.value)}
       </p>

@@ -1,50 +1,53 @@
-// Who waits, and why not yet: the newest iteration's list.
-import { t, tCode } from "../i18n/index.js";
-import { colourIndex } from "../lib/colours.js";
-import { count, shortId } from "../lib/format.js";
+// The queue lane: a chip for each waiting request, in order: who, how long, and why not yet.
+import { t } from "../i18n/index.js";
+import { count, duration } from "../lib/format.js";
+import { RequestName } from "./parts.jsx";
+import { whyWords } from "./reasons.js";
 import * as store from "./store.js";
 
-export function WaitingTable() {
-  store.beat.value;
+/** {waiting, total, waitedMs(id)} of the newest iteration shown; nothing where the running engine's queue is empty by now. */
+function queueShown() {
+  const tape = store.shownTape();
   const engine = store.engine.value;
-  const latest = store.paused.value ? store.paused.value.latest : engine.latest;
-  const waiting = engine.waiting || store.paused.value ? (latest?.waiting ?? []) : [];
-  const total = latest?.waiting_total ?? waiting.length;
+  const column = store.pinned.value ? store.inspected()?.column : Math.min(store.until(), tape.total) - 1;
+  const isOver = !store.view.value && engine.waiting === 0;
+  if (column === undefined || !tape.holds(column) || isOver) return { waiting: [], total: 0 };
+  const c = column % tape.capacity;
+  const { waiting, since } = tape.extras[c];
+  const now = tape.t0[c] + tape.spent(c);
+  return { waiting, total: Math.max(tape.waiting[c], waiting.length), waitedMs: (id) => now - (since.get(id) ?? now) };
+}
+
+function Chip({ item, waitedMs }) {
+  return (
+    <li class="queue-chip" data-reason={item.reason}>
+      <RequestName id={item.request_id} />
+      {item.tokens > 0 && <span class="muted">{t("waiting.tokens", { n: count(item.tokens) })}</span>}
+      <span class="warn">{whyWords(item)}</span>
+      <span class="muted queue-time">{duration(waitedMs)}</span>
+    </li>
+  );
+}
+
+export function WaitingLane() {
+  store.beat.value;
+  const { waiting, total, waitedMs } = queueShown();
+  const longest = waiting.reduce((most, item) => Math.max(most, waitedMs(item.request_id)), 0);
   return (
     <section class="card waiting" aria-labelledby="waiting-title" data-testid="waiting">
       <header class="card-head">
         <h2 id="waiting-title">{t("waiting.title")}</h2>
-        {waiting.length > 0 && <p class="muted">{count(total)}</p>}
+        {waiting.length > 0 && <p class="muted">{t("waiting.sum", { n: count(total), longest: duration(longest) })}</p>}
       </header>
       {waiting.length === 0 ? (
-        <p class="muted">{t("waiting.none")}</p>
+        <p class="muted queue-chips">{t("waiting.none")}</p>
       ) : (
-        <div class="table-scroll" tabIndex={0} role="region" aria-labelledby="waiting-title">
-          <table class="rows">
-            <thead>
-              <tr>
-                <th scope="col" class="number">{t("waiting.place")}</th>
-                <th scope="col">{t("waiting.request")}</th>
-                <th scope="col">{t("waiting.reason")}</th>
-                <th scope="col" class="detail">{t("waiting.detail")}</th>
-              </tr>
-            </thead>
-            <tbody>
-              {waiting.map((row, i) => (
-                <tr key={row.request_id}>
-                  <td class="number muted">{i + 1}</td>
-                  <td title={row.request_id}>
-                    <span class={`swatch request-${colourIndex(row.request_id)}`} aria-hidden="true" />
-                    {shortId(row.request_id)}
-                  </td>
-                  <td class="warn">{tCode("reason", row.reason)}</td>
-                  <td class="muted detail">{row.detail}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-          {total > waiting.length && <p class="muted">{t("waiting.more", { n: count(total - waiting.length) })}</p>}
-        </div>
+        <ol class="queue-chips" tabIndex={0} aria-labelledby="waiting-title">
+          {waiting.map((item) => (
+            <Chip key={item.request_id} item={item} waitedMs={waitedMs(item.request_id)} />
+          ))}
+          {total > waiting.length && <li class="muted">{t("waiting.more", { n: count(total - waiting.length) })}</li>}
+        </ol>
       )}
     </section>
   );

@@ -1,0 +1,90 @@
+// The teaching controls. They act on the engine, for everybody who uses it; holding the picture is another matter.
+import { useState } from "preact/hooks";
+import { t } from "../i18n/index.js";
+import { Icon } from "../lib/icons.jsx";
+import { command, demo, order } from "./control.js";
+import { Choice } from "./parts.jsx";
+import * as store from "./store.js";
+
+const POLICIES = ["static", "dynamic", "continuous"];
+const SLOW = [0, 200, 1000];
+const LIMITS = ["max_num_seqs", "max_num_batched_tokens", "kv_blocks"];
+
+const busy = () => order.value?.state === "busy";
+
+function Limits({ engine }) {
+  store.beat.value; // an engine's settings change under the same object
+  const now = { ...engine.settings, kv_blocks: engine.kv?.total ?? engine.settings.kv_blocks };
+  const [wanted, setWanted] = useState({});
+  const changed = LIMITS.filter((name) => wanted[name] !== undefined && wanted[name] !== "" && Number(wanted[name]) !== now[name]);
+  const apply = async (event) => {
+    event.preventDefault();
+    await command("set", Object.fromEntries(changed.map((name) => [name, Number(wanted[name])])));
+    if (order.value?.state === "done") setWanted({});
+  };
+  return (
+    <form class="limits" onSubmit={apply}>
+      {LIMITS.map((name) => (
+        <label key={name}>
+          {t(`control.${name}`)}
+          <input type="number" min="1" step="1" value={wanted[name] ?? now[name] ?? ""} onInput={(event) => setWanted({ ...wanted, [name]: event.target.value })} />
+        </label>
+      ))}
+      <button type="submit" class="button" disabled={changed.length === 0 || busy()}>
+        {t("control.apply")}
+      </button>
+    </form>
+  );
+}
+
+function Feedback() {
+  const { value } = order;
+  return (
+    <p class={value?.state === "error" ? "warn feedback" : "muted feedback"} role="status" data-state={value?.state ?? "none"}>
+      {value?.words ?? ""}
+    </p>
+  );
+}
+
+const ROOMY_PX = 640;
+
+export function Controls() {
+  const [isOpen] = useState(innerWidth > ROOMY_PX); // on a phone the tape comes first
+  return (
+    <details class="card controls" open={isOpen} data-testid="controls">
+      <summary>
+        <h2>{t("control.title")}</h2>
+      </summary>
+      <Orders />
+    </details>
+  );
+}
+
+function Orders() {
+  store.beat.value;
+  const engine = store.engine.value;
+  const { policy } = engine.settings;
+  const slow = SLOW.includes(engine.slowMs) ? SLOW : [...SLOW, engine.slowMs];
+  return (
+    <div class="orders">
+      <Choice label={t("control.policy")} value={policy} disabled={busy()} onChoose={(name) => command("policy", { policy: name })} options={POLICIES.map((name) => [name, t(`policy.${name}`)])} />
+      <div class="control-group">
+        <button type="button" class="button" aria-pressed={engine.paused} disabled={busy()} onClick={() => command(engine.paused ? "resume" : "pause")}>
+          <Icon name={engine.paused ? "play" : "pause"} />
+          {t(engine.paused ? "control.resume" : "control.pause")}
+        </button>
+        <button type="button" class="button" disabled={busy() || !engine.paused} onClick={() => command("step")}>
+          <Icon name="step" />
+          {t("control.step")}
+        </button>
+      </div>
+      <Choice label={t("control.slow")} value={engine.slowMs} disabled={busy()} onChoose={(ms) => command("slow", { ms })} options={slow.map((ms) => [ms, ms ? t("control.slowMs", { n: ms }) : t("control.fullSpeed")])} />
+      <button type="button" class="button primary" disabled={busy()} onClick={demo} title={t("control.demoHint")}>
+        <Icon name="people" />
+        {t("control.demo")}
+      </button>
+      <Limits engine={engine} key={engine.name} />
+      <Feedback />
+    </div>
+  );
+}

@@ -1,0 +1,75 @@
+// All engines at once: a small tape each, one above another. A click picks one.
+import { useEffect, useRef } from "preact/hooks";
+import { t } from "../i18n/index.js";
+import { onThemeChange } from "../lib/colours.js";
+import { count, percent } from "../lib/format.js";
+import { paintTape, tapeHeight } from "./draw.js";
+import { layout } from "./geometry.js";
+import { onFrame, wake } from "./loop.js";
+import * as store from "./store.js";
+import { Strip } from "./strip.js";
+import { readTheme } from "./theme.js";
+
+const HEIGHT_PX = 110;
+
+function useSmallTape(canvas, engine) {
+  useEffect(() => {
+    const strip = new Strip(canvas.current);
+    let [theme, width, key] = [null, 0, ""];
+    const observer = new ResizeObserver(([entry]) => {
+      width = Math.floor(entry.contentRect.width);
+      wake();
+    });
+    observer.observe(canvas.current.parentElement);
+    const leaveTheme = onThemeChange(() => {
+      theme = null;
+      wake();
+    });
+    const leaveLoop = onFrame(() => {
+      if (width === 0) return false;
+      const { tape } = engine;
+      const ratio = devicePixelRatio || 1;
+      const last = tape.newest();
+      const rows = Math.max(1, (last >= 0 && tape.seats[last]) || engine.settings.max_num_seqs || 8);
+      const geometry = { ...layout(width, rows, 3, ratio, true), rowHeight: Math.max(1.5, Math.min(12, HEIGHT_PX / rows)) };
+      const now = `${width} ${rows} ${ratio} ${theme !== null}`;
+      if (now !== key) strip.spoil();
+      key = now;
+      theme ??= readTheme(ratio);
+      strip.show({ tape, geometry, theme, rows, until: engine.shown }, tapeHeight(geometry, rows), paintTape);
+      return false;
+    });
+    wake();
+    return () => {
+      observer.disconnect();
+      leaveTheme();
+      leaveLoop();
+    };
+  }, [engine]);
+}
+
+function SmallTape({ engine }) {
+  const canvas = useRef(null);
+  useSmallTape(canvas, engine);
+  const { kv } = engine;
+  return (
+    <section class="card small-tape" data-engine={engine.name}>
+      <header class="card-head">
+        <h2>
+          <button type="button" class="link" onClick={() => store.choose(engine.name)}>
+            {engine.name}
+          </button>
+        </h2>
+        <p class="muted">{t("overview.line", { running: count(engine.running), waiting: count(engine.waiting), kv: kv ? percent(kv.used, kv.total) : "–" })}</p>
+      </header>
+      <div class="canvas-box">
+        <canvas ref={canvas} role="img" aria-label={t("overview.tape", { name: engine.name })} onClick={() => store.choose(engine.name)} />
+      </div>
+    </section>
+  );
+}
+
+export function Overview() {
+  store.beat.value;
+  return [...store.engines.value.values()].map((engine) => <SmallTape key={engine.name} engine={engine} />);
+}
