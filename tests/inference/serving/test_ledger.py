@@ -180,6 +180,16 @@ async def test_a_full_disk_is_said_once_and_stops_nothing(
     assert [info.first for info in LedgerDisk(tmp_path).segments(ENGINE)] == [25]
 
 
+async def test_a_folder_that_cannot_be_read_stops_nothing(broker: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "ledger"
+    folder.write_text("a file where a folder should be")
+    run, later = Run(5, 24), Run(6, 8)
+    await put(broker, store_of(broker, run, folder=folder), run, 1, 24)
+    await put(broker, store_of(broker, later, folder=folder), later, 1, 8)
+    assert await numbers(LedgerReader(broker, folder), 5, 1, 24) == list(range(1, 25))
+    assert [span.epoch for span in await LedgerReader(broker, folder).spans(ENGINE)] == [5, 6]
+
+
 def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     disk, info = LedgerDisk(tmp_path / "ledger"), SegmentInfo(1, 2, 3, 4)
     assert (disk.engines(), disk.segments("e"), disk.read("e", info), disk.prune(1, 1)) == ([], [], None, 0)
