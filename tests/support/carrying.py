@@ -70,6 +70,8 @@ def run_jobs(engine: Engine, jobs: list[Job], between: Callable[[Engine, int], N
     names: dict[str, Job] = {}
     iteration = preemptions = 0
     blocks = BlockMap()
+    for record in engine.ledger.records:  # of jobs before these
+        blocks.apply(record.blocks, record.kv.total)
     while engine.has_work or len(names) < len(jobs):
         for number, job in enumerate(jobs):
             if job.arrives == iteration:
