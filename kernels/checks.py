@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from kernels.stack import PagedInputs
+from kernels.stack import PagedInputs, StackShape
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -52,6 +52,10 @@ def check_paged_attention(
     _, kv_heads, _, head_dim = value_cache.shape
     if query.dim() != 3 or query.shape[2] != head_dim or query.shape[1] % kv_heads:
         raise ValueError(f"query {_shape(query)} does not fit a value cache {_shape(value_cache)}")
+    check_tables(block_tables, query_starts, context_lens)
+
+
+def check_tables(block_tables: torch.Tensor, query_starts: torch.Tensor, context_lens: torch.Tensor) -> None:
     rows = context_lens.numel()
     if block_tables.dim() != 2 or block_tables.shape[0] != rows or query_starts.numel() != rows + 1:
         raise ValueError(
@@ -138,18 +142,43 @@ def check_silu_mul(gate_up: torch.Tensor) -> None:
 
 
 def check_run_stack(
-    residual: torch.Tensor, caches: Sequence[tuple[torch.Tensor, torch.Tensor]], inputs: PagedInputs, layers: int
+    residual: torch.Tensor,
+    caches: Sequence[tuple[torch.Tensor, torch.Tensor]],
+    inputs: PagedInputs,
+    layers: int,
+    shape: StackShape,
+    dtype: torch.dtype,
 ) -> None:
     tokens = residual.shape[0]
-    if residual.dim() != 2 or residual.dtype != torch.float32 or not residual.is_contiguous():
-        raise ValueError(f"the residual stream must be contiguous float32 [tokens, hidden], not {_shape(residual)}")
+    if residual.shape != (tokens, shape.hidden) or residual.dtype != torch.float32 or not residual.is_contiguous():
+        raise ValueError(
+            f"the residual stream must be contiguous float32 [tokens, {shape.hidden}], not {_shape(residual)} "
+            f"{residual.dtype}"
+        )
     if len(caches) != layers:
         raise ValueError(f"{layers} layers need as many caches, not {len(caches)}")
+    blocks, _, block_size, _ = caches[0][1].shape
+    wanted = (blocks, shape.kv_heads, block_size, shape.head_dim)
     for key_cache, value_cache in caches:
         check_cache(key_cache, value_cache)
         check_cache_layout(key_cache, value_cache)
-    if inputs.cos.shape[0] != tokens or inputs.slots.numel() != tokens or inputs.slots.dtype != torch.int64:
-        raise ValueError(f"cos {_shape(inputs.cos)} and slots {_shape(inputs.slots)} do not fit {tokens} tokens")
+        if value_cache.shape != wanted or value_cache.dtype != dtype:
+            raise ValueError(
+                f"a value cache {_shape(value_cache)} {value_cache.dtype} does not fit layers that want "
+                f"{list(wanted)} {dtype}"
+            )
+    angles = (tokens, shape.head_dim // 2)
+    if inputs.cos.shape != angles or inputs.sin.shape != angles or inputs.slots.numel() != tokens:
+        raise ValueError(
+            f"cos {_shape(inputs.cos)}, sin {_shape(inputs.sin)} and slots {_shape(inputs.slots)} do not fit {tokens} "
+            f"tokens with heads of {shape.head_dim}"
+        )
+    if not inputs.cos.dtype == inputs.sin.dtype == torch.float32 or inputs.slots.dtype != torch.int64:
+        raise ValueError(
+            f"cos and sin must be float32 and slots int64, not {inputs.cos.dtype}, {inputs.sin.dtype} and "
+            f"{inputs.slots.dtype}"
+        )
+    check_tables(inputs.block_tables, inputs.query_starts, inputs.context_lens)
     for tensor in (inputs.cos, inputs.sin, inputs.slots, inputs.query_starts, inputs.context_lens):
         if not tensor.is_contiguous():
             raise ValueError("cos, sin, slots, query starts and context lengths must be contiguous")

@@ -221,7 +221,7 @@ def run_stack(
 
     caches: a (key cache, value cache) of the stack's dtype for each layer. The specification is reference.run_stack.
     """
-    checks.check_run_stack(residual, caches, inputs, len(stack))
+    checks.check_run_stack(residual, caches, inputs, len(stack), stack.shape, stack.dtype)
     stack.run(residual, caches, inputs)
 
 

@@ -60,9 +60,11 @@ class Cuda:
             self._stream, self._pool = torch.cuda.Stream(self.device), torch.cuda.graph_pool_handle()
         current = torch.cuda.current_stream(self.device)
         self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
-            run()
-        current.wait_stream(self._stream)
+        try:
+            with torch.cuda.stream(self._stream):
+                run()
+        finally:  # where it raised, what it had launched still reads memory that others get now
+            current.wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
         # thread_local: other threads of the process may go on calling CUDA meanwhile.
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):

@@ -56,11 +56,12 @@ class Line:
         if len(self._scheduler.waiting) <= WAITING_SHOWN:
             return
         first = {one.request_id for one in waiting}
-        at_cap = self._scheduler.queue.shares.at_cap
+        is_paused, at_cap = self._scheduler.gate.paused, self._scheduler.queue.shares.at_cap
         place = len(first)
         for request in self._scheduler.waiting.values():
             if request.request_id not in first:
                 reason = WaitReason.USER_CAP if at_cap(request.user) else WaitReason.BEHIND
+                reason = WaitReason.PAUSED if is_paused else reason  # as for the first ones
                 yield Place(request.request_id, place // WAITING_SHOWN * WAITING_SHOWN, str(reason), None)
                 place += 1
 

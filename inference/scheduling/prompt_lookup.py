@@ -63,7 +63,7 @@ class PromptLookup:
         elif self.length > 1:
             self.length //= 2
         else:
-            self._resumes_at = len(self._ids) + self._pause
+            self._resumes_at = max(self._resumes_at, len(self._ids) + self._pause)  # once stopped, stopped
             self._pause = min(LONGEST_PAUSE, 2 * self._pause)
 
     def stop(self) -> None:

@@ -257,7 +257,7 @@ class Scheduler:
             return None
         decoding = [r for r in self.running.values() if not r.in_prefill]
         reads = sum(r.num_tokens for r in decoding)
-        prompts = len(self.running) - len(decoding) + len(self.waiting)
+        prompts = len(self.running) - len(decoding) + min(len(self.waiting), self.seats.free_count)
         return self.pace.room(Load(len(decoding), reads, len(decoding)), prompts)
 
     def _continue_running(self, plan: Schedule) -> None:

@@ -49,17 +49,20 @@ def can_pack(shape: StackShape, dtype: torch.dtype) -> bool:
 
 
 class PackedStack:
-    """Layers of a decoder, their weights packed. `can_pack` says whether this can be made."""
+    """Layers of a decoder, their weights packed. `can_pack` says whether this can be made.
+
+    dtype: of weights, scratch and caches.
+    """
 
     def __init__(self, shape: StackShape, layers: Iterable[LayerWeights]) -> None:
-        self._shape = shape
+        self.shape = shape
         self._kept: list[torch.Tensor | packing.PackedMatrix] = []
-        self._dtype = torch.float32
+        self.dtype = torch.float32
         packed = [self._pack(layer) for layer in layers]
         self._layers = (LayerArgs * len(packed))(*packed)
 
     def _pack(self, layer: LayerWeights) -> LayerArgs:
-        self._dtype = layer.qkv.dtype
+        self.dtype = layer.qkv.dtype
         matrices = {}
         for name, bias, four_bits in zip(MATRICES, layer.biases, layer.four_bits, strict=True):
             weight = getattr(layer, name)
@@ -86,10 +89,10 @@ class PackedStack:
         self, residual: torch.Tensor, caches: Sequence[tuple[torch.Tensor, torch.Tensor]], inputs: PagedInputs
     ) -> None:
         """As ops.run_stack says."""
-        shape, tokens = self._shape, len(residual)
+        shape, tokens = self.shape, len(residual)
         query, width = shape.heads * shape.head_dim, (shape.heads + 2 * shape.kv_heads) * shape.head_dim
         scratch = [
-            torch.empty(tokens, columns, dtype=self._dtype)
+            torch.empty(tokens, columns, dtype=self.dtype)
             for columns in (max(shape.hidden, query), width, shape.intermediate)
         ]
         for args, (key_cache, value_cache) in zip(self._layers, caches, strict=True):

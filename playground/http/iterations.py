@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import wraps
@@ -30,6 +31,7 @@ from playground.models import InferenceRequest
 AT_ONCE = 2000  # iterations in one answer
 NEWEST = 300  # of them, where none is named
 EXPORTED = 20_000  # in one file
+NOT_IN_FILE_NAMES = re.compile(r"[^\w.-]+")
 
 View = Callable[[HttpRequest], Coroutine[Any, Any, HttpResponseBase]]
 
@@ -109,7 +111,8 @@ async def export(request: HttpRequest) -> HttpResponseBase:
     body = _records_json(wanted, pages) if form == "json" else trace_json(engine, wanted.epoch, pages)
     answer = StreamingHttpResponse(body, content_type="application/json")
     suffix = "json" if form == "json" else "perfetto.json"
-    name = f"batchscope-{engine}-{wanted.epoch}-{wanted.first}-{wanted.last}.{suffix}"
+    plain = NOT_IN_FILE_NAMES.sub("_", engine)  # an engine may be called anything
+    name = f"batchscope-{plain}-{wanted.epoch}-{wanted.first}-{wanted.last}.{suffix}"
     answer["Content-Disposition"] = content_disposition_header(True, name) or "attachment"
     return answer
 
@@ -145,11 +148,12 @@ async def _span_of_request(text: str) -> dict[str, Any]:
 
 async def _told_by_receipt(request_id: uuid.UUID) -> dict[str, Any] | None:
     receipt = await InferenceRequest.objects.filter(pk=request_id).values_list("receipt", flat=True).afirst()
-    details = (receipt or {}).get("details") or {}
-    if not details.get("first_iteration"):
+    details = (receipt or {}).get("details")
+    if not isinstance(details, dict):  # of another version
         return None
     names = {"engine": "engine", "epoch": "epoch", "first": "first_iteration", "last": "last_iteration"}
-    return {name: details[field] for name, field in names.items()}
+    told = {name: details.get(field) for name, field in names.items()}
+    return told if all(told.values()) else None
 
 
 async def _seen(request_id: str) -> dict[str, Any] | None:

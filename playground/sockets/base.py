@@ -17,6 +17,7 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.contrib.auth.models import User
 
+from inference.serving.client import end_tasks
 from playground.gateway import get_gateway
 from playground.sockets.frames import decode
 from playground.sockets.protocol import ErrorFrame, Hello, Limits, Ping, Pong, ProtocolError, ServerModel
@@ -115,10 +116,7 @@ class Socket(AsyncWebsocketConsumer):
 
     async def websocket_disconnect(self, message: Any) -> None:
         self._open = False
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(list(self._tasks.values()))
         raise StopConsumer
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -188,6 +190,31 @@ def test_a_block_that_is_not_there_is_refused(dtype: str) -> None:
         ops.run_stack(stack, residual.double(), caches, inputs)
 
 
+@each_dtype
+def test_what_does_not_fit_the_layers_is_refused(dtype: str) -> None:
+    """Pointers are all that the library gets: it would read and write beside what is there."""
+    shape, kind = shape_of("grouped"), DTYPES[dtype]
+    other = torch.float32 if kind == torch.bfloat16 else torch.bfloat16
+    stack, residual = ops.pack_stack(shape, layers_of(shape, 2, kind)), torch.zeros(1, shape.hidden)
+    inputs, caches = inputs_of([1], [20], 16, shape.head_dim, 60), caches_of(shape, 2, 60, 16, kind)
+    with pytest.raises(ValueError, match=r"float32 \[tokens, 96\], not \[1, 95\]"):
+        ops.run_stack(stack, torch.zeros(1, 95), caches, inputs)
+    wider = replace(shape, head_dim=18)
+    for wrong in (caches_of(shape, 2, 60, 16, other), caches_of(wider, 2, 60, 16, kind)):
+        with pytest.raises(ValueError, match=r"a value cache \[60, 2, 16, 1\d\] torch.\w+ does not fit layers"):
+            ops.run_stack(stack, residual, wrong, inputs)
+    with pytest.raises(ValueError, match="does not fit layers"):
+        ops.run_stack(stack, residual, [caches[0], caches_of(shape, 1, 59, 16, kind)[0]], inputs)
+    with pytest.raises(ValueError, match="do not fit 1 tokens with heads of 16"):
+        ops.run_stack(stack, residual, caches, inputs._replace(cos=inputs.cos[:, 1:], sin=inputs.sin[:, 1:]))
+    with pytest.raises(ValueError, match="cos and sin must be float32 and slots int64"):
+        ops.run_stack(stack, residual, caches, inputs._replace(slots=inputs.slots.int()))
+    with pytest.raises(ValueError, match="must be int32"):
+        ops.run_stack(stack, residual, caches, inputs._replace(block_tables=inputs.block_tables.long()))
+    with pytest.raises(ValueError, match="do not agree on the number of sequences"):
+        ops.run_stack(stack, residual, caches, inputs._replace(context_lens=torch.tensor([20, 20]).int()))
+
+
 def test_what_has_no_call_of_its_own_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu, shape = torch.device("cpu"), shape_of("grouped")
     assert not ops.can_stack(shape, torch.float16, cpu)
@@ -208,6 +235,10 @@ def test_a_linear_layer_in_blocks(rows: int, dtype: str) -> None:
     torch.testing.assert_close(ops.linear(x, packed), expected.to(kind), rtol=0.01, atol=0.05)
     assert ops.sums_are_kept(packed)
     torch.testing.assert_close(ops.linear(x, packed, torch.float32), expected, rtol=1e-5, atol=1e-4)
+    for other in (torch.bfloat16, torch.float16):
+        given = ops.linear(x, packed, other)
+        assert given.dtype == other
+        torch.testing.assert_close(given.float(), expected, rtol=0.01, atol=0.05)
     with pytest.raises(ValueError, match="takes no torch"):
         ops.linear(x.double(), packed)
     with pytest.raises(ValueError, match=r"x \[\d+, 49\] does not fit a weight \[96, 50\]"):

@@ -14,12 +14,19 @@ from django.test import Client
 from playground.checks import listening_problems, open_address_has_a_host_name, open_address_has_accounts
 from playground.config import Settings
 from playground.http.static import StaticFiles
+from playground.models import InferenceRequest
 
 
 def printed(*command: str) -> str:
     out = io.StringIO()
     call_command(*command, stdout=out)
     return out.getvalue()
+
+
+def test_an_engine_s_name_fits_the_rows_of_its_requests() -> None:
+    longest = InferenceRequest._meta.get_field("engine").max_length
+    with pytest.raises(SystemExit, match=f"name has {longest + 1} characters; it may have {longest} at most"):
+        printed("engine", "--name", "n" * (longest + 1))
 
 
 def test_loginlink_makes_the_local_admin_and_signs_it_in(db: None, client: Client) -> None:

@@ -160,6 +160,20 @@ def test_a_file_of_records(run: Run, page: Client) -> None:
     assert file["records"] == [orjson.loads(line) for line in run.lines[1:11]]
 
 
+def test_a_file_of_an_engine_of_any_name_has_a_name_without_a_path(
+    gateway: Any, page: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(7, 3)
+    gateway.client.ledger.kept.update({(7, n): line for n, line in enumerate(run.lines, 1)})
+
+    async def engines() -> list[str]:
+        return ["../../x y"]
+
+    monkeypatch.setattr(gateway.client.ledger, "engines", engines)
+    name = page.get(EXPORT, {"engine": "../../x y"})["Content-Disposition"]
+    assert name == 'attachment; filename="batchscope-.._.._x_y-7-1-3.json"'
+
+
 def test_a_trace(run: Run, page: Client) -> None:
     trace = told(page.get(EXPORT, {"format": "perfetto", "first": 2, "last": 11}))
     numbers = {event["args"]["n"] for event in trace["traceEvents"] if event["ph"] == "X"}
@@ -176,6 +190,14 @@ def test_where_a_request_ran(run: Run, gateway: Any, page: Client, alice: User) 
     row = InferenceRequest.objects.create(owner=alice, prompt="x", seed=1, receipt={"details": details})
     answer = told(page.get(ITERATIONS, {"request": str(row.pk)}))
     assert answer == {"engine": "engine-2", "epoch": 3, "first": 17, "last": 40}
+
+
+@pytest.mark.parametrize("details", [None, [1], {}, {"first_iteration": 17}, {"engine": "e", "epoch": 3}])
+def test_where_a_request_ran_is_not_told_by_a_receipt_of_another_form(
+    details: Any, run: Run, page: Client, alice: User
+) -> None:
+    row = InferenceRequest.objects.create(owner=alice, prompt="x", seed=1, receipt={"total": 1.0, "details": details})
+    assert refusal(page.get(ITERATIONS, {"request": str(row.pk)})) == (404, "not_found")
 
 
 def test_where_a_request_runs(gateway: Any, page: Client, alice: User) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from dataclasses import replace
 from typing import Any
 
@@ -69,6 +71,27 @@ async def test_no_engine_yet(staff: User, gateway: Any, monkeypatch: pytest.Monk
     engine = (await viewer.hear())["engines"][0]
     assert (engine["state"], engine["running"], engine["waiting"]) == ("ready", [], [])
     await viewer.disconnect()
+
+
+async def test_a_viewer_goes_though_a_cancellation_is_swallowed(
+    staff: User, gateway: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the broker's client does before Python 3.12, when an answer comes at the same moment."""
+    monkeypatch.setattr(scheduler, "STATUS_INTERVAL", 0.01)
+    asked = asyncio.Event()
+
+    async def engines(max_age: float = 0.0) -> list[EngineStatus]:
+        if not asked.is_set():
+            asked.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(gateway.client, "engines", engines)
+    viewer = await Browser.of(staff, "/ws/scheduler/")
+    await asked.wait()
+    await viewer.send_input({"type": "websocket.disconnect", "code": 1000})
+    await asyncio.wait_for(viewer.future, 5)
 
 
 async def test_another_policy_is_told(staff: User, gateway: Any, monkeypatch: pytest.MonkeyPatch) -> None:

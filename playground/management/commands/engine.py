@@ -14,6 +14,8 @@ from inference.serving.ledger_store import LedgerKeep
 from inference.serving.worker import run_worker
 from playground.config import Settings
 
+LONGEST_NAME = 64  # characters: a request's row has the name of its engine
+
 
 class Command(BaseCommand):
     help = "Runs one engine worker against BATCHSCOPE_REDIS_URL, until SIGTERM."
@@ -26,10 +28,12 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, name: str, **options: Any) -> None:
         config = settings.BATCHSCOPE
+        name = name or f"{socket.gethostname()[: LONGEST_NAME - 12]}-{os.getpid()}"
+        if len(name) > LONGEST_NAME:
+            sys.exit(f"batchscope: this engine's name has {len(name)} characters; it may have {LONGEST_NAME} at most")
         if not config.redis_url:
             sys.exit("batchscope: set BATCHSCOPE_REDIS_URL, or use `manage.py serve`, which starts a broker of its own")
         setproctitle.setproctitle("engine")
-        name = name or f"{socket.gethostname()}-{os.getpid()}"
         sys.exit(run_worker(config.engine_config(), config.redis_url, name, keep=_keep(config)))
 
 

@@ -103,6 +103,9 @@ def test_far_back_a_place_is_in_hundreds() -> None:
     assert [place.position for place in places[:100]] == list(range(100))
     assert [place.position for place in places[100:]] == [100] * 100 + [200] * 100 + [300] * 20
     assert {place.request_id for place in places} == {f"r{n}" for n in range(1, 321)}
+    assert {place.reason for place in places[1:]} == {"behind"}
+    queue.scheduler.gate.pause()
+    assert {place.reason for place in queue.places()} == {"paused"}
 
 
 def test_who_has_begun_to_answer_is_told_nothing() -> None:

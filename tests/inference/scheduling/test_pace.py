@@ -90,6 +90,13 @@ def test_a_short_prompt_passes_a_long_one() -> None:
     assert one.running["short"].output_ids
 
 
+def test_a_prompt_that_nobody_can_pass_has_all_the_room() -> None:
+    one = with_decodes(50.0, costs(), seats=5)
+    one.add(request("long", 3000))
+    one.add(request("short", 40))
+    assert chunks(one) == {"d0": 1, "d1": 1, "d2": 1, "d3": 1, "long": 88}, "the short one has no seat"
+
+
 def test_who_waits_for_the_pace_is_told_so_with_numbers() -> None:
     one = with_decodes(50.0, costs())
     for name in ("a", "b", "c", "d"):

@@ -102,3 +102,12 @@ def test_none_once_it_is_stopped() -> None:
     lookup = bold()
     lookup.stop()
     assert guess(lookup, [1, 2] * 20) == []
+
+
+def test_word_of_the_last_guess_does_not_start_it_again() -> None:
+    """A guess that broke the pass is told of after it has stopped them all."""
+    lookup = PromptLookup(1)
+    assert guess(lookup, [1, 2] * 20)
+    lookup.stop()
+    lookup.learn(1, 0)
+    assert guess(lookup, [1, 2] * (20 + LONGEST_PAUSE)) == []
