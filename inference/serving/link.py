@@ -299,8 +299,8 @@ class BrokerLink:
         self._wake.set()
 
     async def _control(self) -> None:
+        after = await self._broker.control_end()  # before anyone can see that this engine is ready and ask for anything
         await asyncio.shield(self._serving)
-        after = await self._broker.control_end()
         self._cancel(await self._broker.cancelled_among(list(self._held)))  # asked for while nobody listened
         while True:
             after, request_ids, controls = await self._broker.read_control(after)
