@@ -3,8 +3,8 @@
     python -m bench.ledger [--model MODEL] [--requests N] [--viewers N] [--seconds S] [--rounds N]
 
 One engine in its worker, with a broker and a web process of its own, decodes all the while. Windows take turns: without
-the store of segments, with it, and with viewers on /ws/scheduler/ as well; so growing contexts and the machine's moods
-meet all of them alike. What is compared is the time from one iteration's begin to the next one's.
+the store of segments, with it, and with viewers on /ws/scheduler/ as well, then backwards: contexts grow all the while,
+and each is as often early as late. What is compared is the time from one iteration's begin to the next one's.
 
 Knows: the worker's parts. Must not know: the web's inside. The viewers only read bytes, in a process of the lowest
 priority, since the cores of a viewer's machine are not the server's; the web process has no such excuse.
@@ -95,7 +95,7 @@ def measure(engine: Engine, requests: int, viewers: int, seconds: float, rounds:
             try:
                 names.extend(asyncio.run(_submit(url, engine, requests)))
                 _until_all_decode(engine, requests)
-                for window in windows * rounds:
+                for window in (windows + windows[::-1]) * rounds:
                     link._ledger.add = add if window.stored else _nothing  # type: ignore[method-assign]
                     with watching(address, cookies, window.viewers):
                         time.sleep(SETTLING)
@@ -174,7 +174,7 @@ def main() -> int:
     found.add_argument("--requests", type=int, default=64)
     found.add_argument("--viewers", type=int, default=20)
     found.add_argument("--seconds", type=float, default=4.0, help="of a window")
-    found.add_argument("--rounds", type=int, default=4)
+    found.add_argument("--rounds", type=int, default=2)
     options = found.parse_args()
     config = EngineConfig(
         model=options.model, max_num_seqs=options.requests, prefix_caching=False, inter_token_ms=None
