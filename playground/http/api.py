@@ -17,7 +17,7 @@ from django.views import View
 
 from playground.conversations import TITLE_LENGTH, conversation_json, conversations_of, one_line, turn_json, unfinished
 from playground.gateway import get_gateway
-from playground.http.errors import json_error
+from playground.http.errors import json_error, method_not_allowed
 from playground.http.requests import UserRequest
 from playground.models import Conversation
 
@@ -35,9 +35,9 @@ class BadBody(ValueError):
 
 class JSONView(View):
     def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        answer = json_error("method_not_allowed", _("This address does not answer to %s.") % request.method)
-        answer["Allow"] = ", ".join(name.upper() for name in self.http_method_names if hasattr(self, name))
-        return answer
+        return method_not_allowed(
+            request, ", ".join(name.upper() for name in self.http_method_names if hasattr(self, name))
+        )
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         try:

@@ -23,7 +23,7 @@ from inference.serving.client import Control
 from playground import demo
 from playground.controls import hand_on
 from playground.gateway import get_gateway
-from playground.http.errors import forbidden, json_error
+from playground.http.errors import forbidden, json_error, method_not_allowed
 
 log = logging.getLogger("batchscope.controls")
 
@@ -57,9 +57,7 @@ def for_staff(view: Callable[[HttpRequest, User], Answer]) -> Callable[[HttpRequ
         if not isinstance(user, User) or not user.is_staff:
             return forbidden(request)
         if request.method != "POST":
-            answer = json_error("method_not_allowed", _("This address does not answer to %s.") % request.method)
-            answer["Allow"] = "POST"
-            return answer
+            return method_not_allowed(request, "POST")
         if not settings.BATCHSCOPE.has_controls:
             message = _("The teaching controls are off on this service; BATCHSCOPE_TEACHING_CONTROLS turns them on.")
             return json_error("forbidden", message)

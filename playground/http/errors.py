@@ -32,6 +32,13 @@ def json_error(code: str, message: str, **extra: Any) -> JsonResponse:
     return JsonResponse({"error": {"code": code, "message": message, **extra}}, status=STATUS_OF_CODE[code])
 
 
+def method_not_allowed(request: HttpRequest, allowed: str) -> JsonResponse:
+    """allowed: methods that would do, with commas between."""
+    answer = json_error("method_not_allowed", _("This address does not answer to %s.") % request.method)
+    answer["Allow"] = allowed
+    return answer
+
+
 def wants_json(request: HttpRequest) -> bool:
     """Whether a program is asking: by the path, or by what it accepts."""
     below_a_page = request.path.startswith("/scheduler/") and request.path != "/scheduler/"

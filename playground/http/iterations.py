@@ -23,7 +23,7 @@ from django.utils.translation import gettext as _
 
 from inference.serving.client import UNREACHABLE
 from playground.gateway import get_gateway
-from playground.http.errors import json_error
+from playground.http.errors import json_error, method_not_allowed
 from playground.http.ledger_query import BadQuery, Wanted, engine_of, number, span_of, wanted_span
 from playground.http.trace import trace_json
 from playground.models import InferenceRequest
@@ -42,9 +42,7 @@ def for_staff(view: View) -> View:
     @wraps(view)
     async def checked(request: HttpRequest) -> HttpResponseBase:
         if request.method not in ("GET", "HEAD"):
-            answer = json_error("method_not_allowed", _("This address does not answer to %s.") % request.method)
-            answer["Allow"] = "GET, HEAD"
-            return answer
+            return method_not_allowed(request, "GET, HEAD")
         if not cast(User, await request.auser()).is_staff:
             return json_error("forbidden", _("Your account has no right to see this page."))
         try:
