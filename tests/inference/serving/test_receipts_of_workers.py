@@ -89,7 +89,8 @@ async def test_who_waits_is_told_its_place_until_it_runs(client, start_worker):
     assert last[-1].position <= 1
     assert any(event.eta_ms is not None for event in last)
     finish = answers[-1][-1]
-    assert {"no_seat", "behind"} <= set(finish.receipt["details"]["queue"])
+    # The first in line may find its seat in the very iteration in which it comes to the front.
+    assert "behind" in finish.receipt["details"]["queue"]
 
 
 async def test_who_comes_later_hears_of_its_place_at_once(client, start_worker):
