@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     found.add_argument("--model", default="smollm2", help="as BATCHSCOPE_MODEL")
-    found.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16"))
+    found.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16", "float16"))
     found.add_argument("--quick", action="store_true", help="under a minute, no record")
     found.add_argument("--only", type=parts, default=[], metavar="PARTS", help=f"some of: {', '.join(STAGES)}")
     found.add_argument("--peer", type=command, action="append", default=[], metavar="COMMAND")

@@ -68,7 +68,7 @@ def command(model: str, dtype: str, quick: bool = False) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16"))
+    parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16", "float16"))
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--peer", action="append", default=[], metavar="COMMAND")
     options = parser.parse_args()

@@ -124,7 +124,7 @@ def quantile(values: Sequence[float], percent: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16"))
+    parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16", "float16"))
     parser.add_argument("--seats", type=int, default=16)
     parser.add_argument("--rate", type=float, help="requests a second; without it all come at once")
     options = parser.parse_args()

@@ -14,9 +14,7 @@ LONGEST_REASON = 16  # characters of a reason that the column holds
 
 def figures_of(receipt: Mapping[str, Any]) -> dict[str, Any]:
     """Values of wait_reason, queue_ms, total_ms, caused_ms and preemptions; what a receipt does not say is 0 or ""."""
-    details = receipt.get("details")
-    if not isinstance(details, Mapping):
-        details = {}
+    details = _details(receipt)
     return {
         "wait_reason": wait_reason(details.get("queue")),
         "queue_ms": milliseconds(receipt.get("queue")),
@@ -28,8 +26,7 @@ def figures_of(receipt: Mapping[str, Any]) -> dict[str, Any]:
 
 def first_token_ms(receipt: Mapping[str, Any]) -> float:
     """From the request's arrival to its first token, as the receipt counts it; 0 where it does not say."""
-    details = receipt.get("details")
-    return milliseconds(details.get("ttft")) if isinstance(details, Mapping) else 0.0
+    return milliseconds(_details(receipt).get("ttft"))
 
 
 def wait_reason(reasons: Any) -> str:
@@ -47,3 +44,9 @@ def wait_reason(reasons: Any) -> str:
 def milliseconds(value: Any) -> float:
     """A number of a receipt: never negative, and 0 where there is none."""
     return max(0.0, float(value)) if isinstance(value, int | float) else 0.0
+
+
+def _details(receipt: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Empty where it is of a form that has none."""
+    details = receipt.get("details")
+    return details if isinstance(details, Mapping) else {}
