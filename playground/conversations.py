@@ -32,10 +32,6 @@ def conversations_of(user: User) -> QuerySet[Conversation]:
     return Conversation.objects.filter(owner=user)
 
 
-def requests_of(user: User) -> QuerySet[InferenceRequest]:
-    return InferenceRequest.objects.filter(owner=user)
-
-
 def unfinished(conversation: Conversation) -> QuerySet[InferenceRequest]:
     return conversation.requests.filter(state__in=UNFINISHED_STATES)
 
