@@ -51,22 +51,29 @@ class Window:
 
 
 class Span(NamedTuple):
-    """A window that was measured: from when to when, ms; seconds of the web process's CPU time."""
+    """A window that was measured: from when to when, ms; seconds of the web process's CPU time; bytes to viewers."""
 
     begun: float
     over: float
     web_cpu: float
+    sent: int
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """ms from begin to begin.  web: share of a core that the web process takes."""
+    """ms from begin to begin.  web: share of a core that the web process takes.  change: of a turn's median step,
+    against that of the same turn's first window, median of all turns; least, most: its quartiles.  sent: kB to all
+    viewers."""
 
     name: str
     steps: int
     median: float
     mean: float
     web: float
+    change: float
+    least: float
+    most: float
+    sent: int
 
 
 def measure(engine: Engine, requests: int, viewers: int, seconds: float, rounds: int) -> list[Figure]:
@@ -97,11 +104,12 @@ def measure(engine: Engine, requests: int, viewers: int, seconds: float, rounds:
                 _until_all_decode(engine, requests)
                 for window in (windows + windows[::-1]) * rounds:
                     link._ledger.add = add if window.stored else _nothing  # type: ignore[method-assign]
-                    with watching(address, cookies, window.viewers):
+                    with watching(address, cookies, window.viewers) as received:
                         time.sleep(SETTLING)
                         begun, cpu = time.perf_counter() * 1000, cpu_seconds(pid)
                         time.sleep(seconds)
-                        found[window.name].append(Span(begun, time.perf_counter() * 1000, cpu_seconds(pid) - cpu))
+                        over, cpu = time.perf_counter() * 1000, cpu_seconds(pid) - cpu
+                    found[window.name].append(Span(begun, over, cpu, received()))
             finally:
                 orders.put(Stop())
 
@@ -112,31 +120,46 @@ def measure(engine: Engine, requests: int, viewers: int, seconds: float, rounds:
         end(engine, names)
         link.close()
     records = list(engine.ledger.records)
-    return [figure(name, records, spans) for name, spans in found.items()]
+    base = found[windows[0].name]
+    return [figure(name, records, spans, base) for name, spans in found.items()]
 
 
-def figure(name: str, records: list[IterationRecord], spans: list[Span]) -> Figure:
-    """Of the pairs of neighbours that lie in one of the spans."""
+def figure(name: str, records: list[IterationRecord], spans: list[Span], base: list[Span]) -> Figure:
+    """base: the spans that these are compared with, one of each turn."""
+    turns = [_gaps(records, span) for span in spans]
+    changes = [
+        statistics.median(gaps) / statistics.median(_gaps(records, other)) - 1
+        for gaps, other in zip(turns, base, strict=True)
+    ]
+    gaps = [gap for turn in turns for gap in turn]
+    web = sum(span.web_cpu for span in spans) / sum((span.over - span.begun) / 1000 for span in spans)
+    least, middle, most = statistics.quantiles(changes, n=4)
+    sent = sum(span.sent for span in spans) // 1000
+    return Figure(name, len(gaps), statistics.median(gaps), statistics.mean(gaps), web, middle, least, most, sent)
+
+
+def _gaps(records: list[IterationRecord], span: Span) -> list[float]:
+    """ms from begin to begin of the neighbours that lie in a span."""
     gaps = [
         after.t0 - one.t0
         for one, after in pairwise(records)
-        if after.n == one.n + 1 and any(span.begun <= one.t0 and after.t0 <= span.over for span in spans)
+        if after.n == one.n + 1 and span.begun <= one.t0 and after.t0 <= span.over
     ]
     if not gaps:
-        raise ValueError(f"no two iterations fell into the windows of {name!r}")
-    web = sum(span.web_cpu for span in spans) / sum((span.over - span.begun) / 1000 for span in spans)
-    return Figure(name, len(gaps), statistics.median(gaps), statistics.mean(gaps), web)
+        raise ValueError("no two iterations fell into a window; take longer ones")
+    return gaps
 
 
 def report(figures: list[Figure]) -> str:
-    first = figures[0]
     lines = [
-        "| | steps | median ms | mean ms | median, change | mean, change | web process, of a core |",
+        "| | steps | median ms | mean ms | change of a turn's median: quartiles | web, of a core | kB to viewers |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for one in figures:
-        shares = f"{one.median / first.median - 1:+.2%} | {one.mean / first.mean - 1:+.2%}"
-        lines.append(f"| {one.name} | {one.steps} | {one.median:.2f} | {one.mean:.2f} | {shares} | {one.web:.1%} |")
+        change = f"{one.change:+.2%} ({one.least:+.2%} to {one.most:+.2%})"
+        lines.append(
+            f"| {one.name} | {one.steps} | {one.median:.2f} | {one.mean:.2f} | {change} | {one.web:.1%} | {one.sent} |"
+        )
     return "\n".join(lines)
 
 
@@ -174,7 +197,7 @@ def main() -> int:
     found.add_argument("--requests", type=int, default=64)
     found.add_argument("--viewers", type=int, default=20)
     found.add_argument("--seconds", type=float, default=4.0, help="of a window")
-    found.add_argument("--rounds", type=int, default=2)
+    found.add_argument("--rounds", type=int, default=4, help="two turns each")
     options = found.parse_args()
     config = EngineConfig(
         model=options.model, max_num_seqs=options.requests, prefix_caching=False, inter_token_ms=None

@@ -12,11 +12,12 @@ import base64
 import contextlib
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -59,10 +60,10 @@ def _until_up(port: int) -> None:
 
 
 @contextlib.contextmanager
-def watching(address: str, cookies: str, viewers: int) -> Generator[None]:
-    """So many viewers watch, in a process of their own."""
+def watching(address: str, cookies: str, viewers: int) -> Generator[Callable[[], int]]:
+    """So many viewers watch, in a process of their own. How many bytes they have got, to be asked for afterwards."""
     if not viewers:
-        yield
+        yield lambda: 0
         return
     command = [sys.executable, "-m", "bench.viewers", address, str(viewers)]
     process = subprocess.Popen(
@@ -71,17 +72,28 @@ def watching(address: str, cookies: str, viewers: int) -> Generator[None]:
     try:
         if process.stdout is None or process.stdout.readline() != b"watching\n":
             raise RuntimeError("the viewers could not connect")
-        yield
+        told: list[bytes] = []
+        yield lambda: int(told[0])
+        process.terminate()
+        told.append(process.stdout.readline())
     finally:
         process.kill()
         process.wait()
 
 
 async def watch(address: str, cookies: str, viewers: int) -> None:
-    """Read what comes, until killed. No frame is looked at, and no ping answered: the server gives up after 50 s."""
+    """Read what comes, until SIGTERM, and print how many bytes that were. No frame is looked at, and no ping answered:
+    the server gives up after 50 s."""
     opened = [await _connect(address, cookies) for _ in range(viewers)]
+    counts = [0] * viewers
+    over = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
+    reading = [asyncio.create_task(_read(reader, counts, i)) for i, (reader, _) in enumerate(opened)]
     print("watching", flush=True)
-    await asyncio.gather(*(_read(reader) for reader, _ in opened))
+    await over.wait()
+    print(sum(counts), flush=True)
+    for task in reading:
+        task.cancel()
 
 
 async def _connect(address: str, cookies: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -105,9 +117,9 @@ async def _connect(address: str, cookies: str) -> tuple[asyncio.StreamReader, as
     return reader, writer
 
 
-async def _read(reader: asyncio.StreamReader) -> None:
-    while await reader.read(1 << 20):
-        pass
+async def _read(reader: asyncio.StreamReader, counts: list[int], i: int) -> None:
+    while data := await reader.read(1 << 20):
+        counts[i] += len(data)
 
 
 if __name__ == "__main__":

@@ -59,6 +59,7 @@ class Gateway:
         self._followers = Followers(self._count_followers, self._give_up)
         self._watched: dict[str, asyncio.Event] = {}  # not final as far as we know; set once the row is
         self._running: set[str] = set()  # rows to be marked so
+        self._begun: dict[str, Delta] = {}  # first deltas of those, as far as they were seen
         self._marked: set[str] = set()
         self._finished: set[str] = set()  # rows whose log has a finish
         self._receipts: dict[str, dict[str, Any]] = {}  # of finishes that were handed on since the rows were written
@@ -160,14 +161,17 @@ class Gateway:
             return
         final = asyncio.Event() if row.is_final else self._watched.setdefault(request_id, asyncio.Event())
         grace: float | None = self._grace(row)
+        first_told = 0.0  # Unix seconds
         self._followers.attach(request_id)
         try:
             async with contextlib.aclosing(self.client.follow(request_id, after_seq)) as events:
                 async for event in events:
                     if isinstance(event, Finish):
                         grace = None
-                        event = await self._end_of(row, event, final)
+                        event = await self._end_of(row, event, final, first_told)
                     yield event
+                    if isinstance(event, Delta) and event.seq == 1 and row.received_at:  # who asked has it now
+                        first_told = time.time()
         finally:
             self._followers.detach(request_id, grace)
 
@@ -211,14 +215,16 @@ class Gateway:
         else:
             self._marked.add(request_id)
             self._running.add(request_id)
+            self._begun[request_id] = event
         self._changed.set()
 
-    async def _end_of(self, row: InferenceRequest, finish: Finish, final: asyncio.Event) -> Finish:
+    async def _end_of(self, row: InferenceRequest, finish: Finish, final: asyncio.Event, first_told: float) -> Finish:
         if row.is_final:
             return replace(finish, receipt=row.receipt or finish.receipt)
         request_id = finish.request_id
         await self._until_final(request_id, final)
-        finish = finish.handed_over(time.time(), row.created_at.timestamp())
+        ttft = 1000 * max(0.0, first_told - row.received_at) if first_told else None
+        finish = finish.handed_over(time.time(), row.created_at.timestamp(), ttft)
         if request_id not in self._receipts:
             self._receipts[request_id] = finish.receipt
             asyncio.get_running_loop().call_later(RECEIPTS_EVERY, self._changed.set, context=contextvars.Context())
@@ -237,16 +243,18 @@ class Gateway:
             await self._changed.wait()
             self._changed.clear()
             running, self._running = self._running, set()
+            begun, self._begun = self._begun, {}
             finished, self._finished = self._finished, set()
             receipts, self._receipts = self._receipts, {}
             try:
                 outcomes = await self._outcomes(finished)
-                await database_sync_to_async(rows.apply)(running - finished, outcomes)
+                await database_sync_to_async(rows.apply)(running - finished, outcomes, begun)
                 if receipts:
                     await database_sync_to_async(rows.correct)(receipts)
             except (DatabaseError, *UNREACHABLE) as error:
                 log.warning("rows_delayed: %d, %s", len(finished) + len(running), type(error).__name__)
                 self._running |= running
+                self._begun = {**begun, **self._begun}
                 self._finished |= finished
                 self._receipts = {**receipts, **self._receipts}
                 await asyncio.sleep(0.5)
@@ -303,7 +311,7 @@ class Gateway:
     async def _put_back(self, request_ids: list[str]) -> None:
         put_back = 0
         for row in await database_sync_to_async(rows.by_ids)(request_ids):
-            put_back += await self.client.submit(rows.submission_of(row))
+            put_back += await self.client.submit(rows.submission_of(row, put_back_at=time.time()))
         if put_back:
             log.warning("requests_put_back: %d", put_back)
 

@@ -71,10 +71,10 @@ class WebBroker(Broker):
     async def ledger_end(self, engine: str) -> str:
         return await self._end_of(self.key("ledger", engine))
 
-    async def read_ledgers(self, after: dict[str, str], wait_ms: int = WAIT_MS) -> dict[str, tuple[str, list[bytes]]]:
-        """New records by engine, after the given ids, waiting for some."""
+    async def read_ledgers(self, after: dict[str, str], count: int) -> dict[str, tuple[str, list[bytes]]]:
+        """Records by engine after the given ids, at most `count` of each; where to go on. Waits for none."""
         keys = {self.key("ledger", engine): engine for engine in after}
-        answer = await self.redis.xread({key: after[keys[key]] for key in keys}, count=256, block=wait_ms)
+        answer = await self.redis.xread({key: after[keys[key]] for key in keys}, count=count)
         return {
             keys[key.decode()]: (entries[-1][0].decode(), [fields[b"record"] for _, fields in entries])
             for key, entries in answer or ()

@@ -10,7 +10,6 @@ state) is mended by reading the log again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import time
@@ -19,14 +18,13 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from inference.serving.broker import UNREACHABLE, ResponseError, end_tasks
 from inference.serving.broker_web import WebBroker
 from inference.serving.ledger_feed import LedgerFeed
 from inference.serving.ledger_reader import BlockMap, LedgerReader, Span
 from inference.serving.logs import Event, Log, News
 from inference.serving.messages import Control, Delta, EngineStatus, Finish, Queued, Submission
+from inference.serving.record_lines import RecordLine, RecordName, line_of
 
 log = logging.getLogger("batchscope.client")
 
@@ -70,8 +68,8 @@ class _Mailbox:
 
 
 class EngineClient:
-    """See the methods. All raise one of broker.UNREACHABLE while the broker is away, save `follow` and
-    `watch_iterations`, which wait until it is back.
+    """See the methods. All raise one of broker.UNREACHABLE while the broker is away, save `follow`, which waits until
+    it is back.
 
     ledger: all iterations that are kept.  ledger_folder: where engines of this machine keep theirs, too.
     """
@@ -80,7 +78,6 @@ class EngineClient:
         self.broker = WebBroker(url)
         self.ledger = LedgerReader(self.broker, ledger_folder)
         self._mailboxes: dict[str, set[_Mailbox]] = {}
-        self._ledgers = LedgerFeed(self.broker)
         self._engines: list[EngineStatus] = []
         self._asked_at = -math.inf
         self._on_event: list[Callable[[Event], None]] = []
@@ -95,7 +92,6 @@ class EngineClient:
 
     async def close(self) -> None:
         await end_tasks(self._tasks.values())
-        await self._ledgers.close()
         self._tasks.clear()
         await self.broker.close()
 
@@ -182,15 +178,13 @@ class EngineClient:
             return [place]
         return [*found.deltas, *([found.finish] if found.finish else [])]
 
-    async def newest_iterations(self, engine: str, count: int) -> list[dict[str, Any]]:
-        """The newest `count` iteration records of an engine as JSON data, newest last."""
-        return [orjson.loads(record) for record in await self.broker.newest_records(engine, count)]
+    async def newest_iterations(self, engine: str, count: int) -> list[RecordLine]:
+        """The newest `count` iteration records of an engine, newest last."""
+        return [line_of(record) for record in await self.broker.newest_records(engine, count)]
 
-    async def watch_iterations(self) -> AsyncGenerator[tuple[str, list[dict[str, Any]]]]:
-        """Iteration records as JSON data, by engine, newest last. A slow watcher misses the older ones."""
-        async with contextlib.aclosing(self._ledgers.watch()) as watching:
-            async for engine, records in watching:
-                yield engine, records
+    def ledger_feed(self) -> LedgerFeed:
+        """A reader of new iteration records, from about now on."""
+        return LedgerFeed(self.broker)
 
     # Readers
 
@@ -260,7 +254,10 @@ __all__ = [
     "Log",
     "News",
     "Queued",
+    "RecordLine",
+    "RecordName",
     "Span",
     "Submission",
     "end_tasks",
+    "line_of",
 ]

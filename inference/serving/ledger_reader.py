@@ -15,11 +15,10 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import orjson
-
 from inference.scheduling.block_map import BlockMap
 from inference.serving.broker import LEDGER_LENGTH, Broker
 from inference.serving.ledger_disk import LedgerDisk
+from inference.serving.record_lines import name_of
 from inference.serving.segments import SEGMENT_RECORDS, Segment, SegmentError, SegmentInfo, apply_records
 
 RUSH = 200  # records that may come between two looks at the stream
@@ -128,7 +127,7 @@ class LedgerReader:
 
     async def _stream_spans(self, engine: str) -> list[Span]:
         """Of the stream's ends: what lies between is told by segments, or follows from them."""
-        ends = [_name_of(record) for record in await self._broker.ledger_ends(engine)]
+        ends = [name_of(record) for record in await self._broker.ledger_ends(engine)]
         if not ends:
             return []
         (old_epoch, oldest), (epoch, newest) = ends
@@ -141,7 +140,7 @@ class LedgerReader:
         newest = await self._broker.newest_records(engine, 1)
         if not newest:
             return {}
-        newest_epoch, n = _name_of(newest[0])
+        newest_epoch, n = name_of(newest[0])
         if newest_epoch == epoch and n < first:
             return {}
         count = min(LEDGER_LENGTH, n - first + 1 + RUSH) if newest_epoch == epoch else LEDGER_LENGTH
@@ -158,11 +157,6 @@ def _united(parts: Iterable[Span]) -> list[Span]:
     return [spans[epoch] for epoch in sorted(spans)]
 
 
-def _name_of(record: bytes) -> tuple[int, int]:
-    told = orjson.loads(record)
-    return told["epoch"], told["n"]
-
-
 def _of_span(records: Sequence[bytes], span: Span) -> dict[int, bytes]:
-    named = [(_name_of(record), record) for record in records]
+    named = [(name_of(record), record) for record in records]
     return {n: record for (epoch, n), record in named if epoch == span.epoch and span.first <= n <= span.last}

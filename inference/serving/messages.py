@@ -38,6 +38,9 @@ class Submission(Message):
     """A request on its way to an engine. One of `messages` (chat), `prompt` (text), `prompt_ids` is given.
 
     `params` always has a seed: the web side chooses one, so that the request is a pure function from here on.
+
+    put_back_at: of one that the broker had lost.  started_at, first_token_at: of a run that was lost with it, as far as
+    the web heard of it.
     """
 
     request_id: str
@@ -46,7 +49,10 @@ class Submission(Message):
     prompt: str | None = None
     prompt_ids: list[int] | None = None
     user: str = ""
-    submitted_at: float = 0.0  # Unix seconds
+    submitted_at: float = 0.0  # Unix seconds, as the following ones; 0: it is not known, or was not so
+    put_back_at: float = 0.0
+    started_at: float = 0.0
+    first_token_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +119,13 @@ class Finish(Message):
     engine: str = ""
     logprobs: list[dict[str, Any]] | None = None
 
-    def handed_over(self, at: float, since: float = 0.0) -> Finish:
-        """The same, whose last frame goes out at `at`, Unix seconds. since: when the request came, for one that no
-        engine had: all of its time was waiting."""
+    def handed_over(self, at: float, since: float = 0.0, ttft: float | None = None) -> Finish:
+        """The same, whose last frame goes out at `at`. since: when the request came; of one that no engine had, all of
+        its time was waiting. ttft: ms until its first words had gone out, if that is known: the engine knows only when
+        it had them. Moments are Unix seconds."""
         receipt = self.receipt or (unrun_receipt(1000 * max(0.0, self.finished_at - since)) if since else {})
+        if ttft is not None and "details" in receipt:
+            receipt = {**receipt, "details": {**receipt["details"], "ttft": round(ttft, 3)}}
         ms = 1000 * (at - self.finished_at) if self.finished_at else 0.0
         return replace(self, receipt=with_delivery(receipt, ms))
 
@@ -163,6 +172,10 @@ class EngineStatus(Message):
     that makes them last said that there is none to make: idle, a batch that fills, paused, slow.
     settings: those in force; `most` among them has the limits that the engine was started with.
     paused, slow_ms: see `inference.controls`.
+    epoch: of the process; 0 until the broker has given it out. Unix seconds of its start or a little more: it rises at
+    each start of an engine of this name, also where two follow within a second or the clock went back.
+    answered: controls that it has carried out or refused.  refused: the last one, if that was refused: `text`, a
+    sentence for people, `at`, Unix seconds, and `action`.
     """
 
     name: str
@@ -179,6 +192,8 @@ class EngineStatus(Message):
     costs: dict[str, float] = field(
         default_factory=dict
     )  # ms: fixed, token, read, sample; how far off; iterations seen
-    epoch: int = 0  # of the process: Unix seconds of its start, so it rises at each restart
+    epoch: int = 0
     paused: bool = False
     slow_ms: float = 0.0
+    answered: int = 0
+    refused: dict[str, Any] | None = None

@@ -158,7 +158,9 @@ async def _seen(request_id: str) -> dict[str, Any] | None:
     """In the newest records of the engines that run."""
     client = get_gateway().client
     for engine in await client.engines():
-        records = await client.newest_iterations(engine.name, AT_ONCE)
+        name = request_id.encode()  # most records need not be parsed
+        lines = [line for line in await client.newest_iterations(engine.name, AT_ONCE) if name in line.data]
+        records = [orjson.loads(line.data) for line in lines]
         seen = [r for r in records if any(row["request_id"] == request_id for row in r["rows"])]
         if seen:
             epoch = seen[-1]["epoch"]

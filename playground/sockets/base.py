@@ -40,6 +40,7 @@ class Socket(AsyncWebsocketConsumer):
 
     async def websocket_connect(self, message: Any) -> None:
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._lasting: set[asyncio.Task[None]] = set()
         self._open = True
         await self.accept()
         code = self.refusal()
@@ -67,15 +68,18 @@ class Socket(AsyncWebsocketConsumer):
         handler = getattr(self, f"on_{received.type}", None)
         if handler is None:
             raise ProtocolError("bad_message", f"this socket takes no {received.type} messages")
+        await self._labelled(received, handler(received))
+
+    async def _labelled(self, received: Any, work: Coroutine[Any, Any, None]) -> None:
+        """An error says which message it answers."""
+        labels = getattr(received, "ref", None), getattr(received, "request_id", None)
         try:
-            await handler(received)
+            await work
         except ProtocolError as error:
-            error.ref = error.ref or getattr(received, "ref", None)
-            error.request_id = error.request_id or getattr(received, "request_id", None)
+            error.ref, error.request_id = error.ref or labels[0], error.request_id or labels[1]
             raise
         except Exception:
             log.exception("message_failed", extra={"code": "internal"})
-            labels = getattr(received, "ref", None), getattr(received, "request_id", None)
             raise ProtocolError("internal", INTERNAL, *labels) from None
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
@@ -106,6 +110,12 @@ class Socket(AsyncWebsocketConsumer):
         self._tasks[name] = task
         task.add_done_callback(lambda done: self._tasks.pop(name) if self._tasks.get(name) is done else None)
 
+    def finish(self, received: Any, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work`, which a message asked for, beside the socket, to its end though the socket may close."""
+        task = asyncio.create_task(self._guarded(self._labelled(received, work)))
+        self._lasting.add(task)
+        task.add_done_callback(self._lasting.discard)
+
     def stop(self, name: str) -> None:
         if (task := self._tasks.pop(name, None)) is not None:
             task.cancel()
@@ -116,6 +126,8 @@ class Socket(AsyncWebsocketConsumer):
 
     async def websocket_disconnect(self, message: Any) -> None:
         self._open = False
+        if self._lasting:
+            await asyncio.wait(self._lasting)
         await end_tasks(list(self._tasks.values()))
         raise StopConsumer
 

@@ -7,6 +7,7 @@ or that is over, can be resumed by its owner from any seq.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from contextlib import aclosing
@@ -44,10 +45,31 @@ log = logging.getLogger(__name__)
 
 
 class ChatSocket(Socket):
+    async def opened(self) -> None:
+        self._accepting = asyncio.Lock()  # in the order in which they came
+        await super().opened()
+
     async def on_generate(self, message: Generate) -> None:
+        """Accepted beside the socket: the next frame is read at once, so that no time of its request is missing."""
         received_at = time.time()
         params = message.sampling_params()
         self._check(message, params)
+        self.finish(message, self._accept(message, params, received_at))
+
+    async def _accept(self, message: Generate, params: SamplingParams, received_at: float) -> None:
+        async with self._accepting:
+            requests, conversation = await self._submit(message, params, received_at)
+            for request in requests:
+                request_id = str(request.pk)
+                await self.send_message(Accepted(ref=message.ref, request_id=request_id, position=request.position))
+                if self._open:  # else nobody follows it, and it is given up after a grace
+                    self.start(request_id, self._stream(request_id, 0, request))
+        if conversation is not None:
+            await database(touch)(conversation, requests[0].asked)
+
+    async def _submit(
+        self, message: Generate, params: SamplingParams, received_at: float
+    ) -> tuple[list[InferenceRequest], Conversation | None]:
         conversation = await self._conversation(message.conversation)
         try:
             requests = await get_gateway().submit_all(
@@ -60,17 +82,12 @@ class ChatSocket(Socket):
                 ref=message.ref or "",
             )
         except RequestRefused as error:
-            raise ProtocolError(error.code, str(error), ref=message.ref) from None
+            raise ProtocolError(error.code, str(error)) from None
         except DatabaseError:
             log.exception("accept_failed", extra={"code": "engine_unavailable"})
             words = "the request could not be stored just now, so it was not accepted; send it again later"
-            raise ProtocolError("engine_unavailable", words, ref=message.ref) from None
-        for request in requests:
-            request_id = str(request.pk)
-            await self.send_message(Accepted(ref=message.ref, request_id=request_id, position=request.position))
-            self.start(request_id, self._stream(request_id, 0, request))
-        if conversation is not None:
-            await database(touch)(conversation, requests[0].asked)
+            raise ProtocolError("engine_unavailable", words) from None
+        return requests, conversation
 
     def _check(self, message: Generate, params: SamplingParams) -> None:
         """What parameters alone don't tell."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import orjson
@@ -11,7 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from inference.scheduling.request import RequestRefused
-from inference.serving.client import BlockMap, Control, Span
+from inference.serving.client import BlockMap, Control, RecordLine, Span, line_of
 from inference.serving.messages import Delta, EngineStatus, Finish, Queued
 from playground.models import InferenceRequest
 
@@ -54,7 +54,7 @@ class FakeClient:
     def __init__(self) -> None:
         self.statuses: list[EngineStatus] = []
         self.history: list[dict[str, Any]] = []
-        self.records: asyncio.Queue[list[dict[str, Any]]] = asyncio.Queue()
+        self.records: asyncio.Queue[list[dict[str, Any]]] = asyncio.Queue()  # to be heard of by who watches
         self.ledger = FakeLedger()
         self.controls: list[Control] = []
 
@@ -64,12 +64,24 @@ class FakeClient:
     async def engines(self, max_age: float = 0.0) -> list[EngineStatus]:
         return self.statuses
 
-    async def newest_iterations(self, engine: str, count: int) -> list[dict[str, Any]]:
-        return self.history[-count:]
+    async def newest_iterations(self, engine: str, count: int) -> list[RecordLine]:
+        return [line_of(orjson.dumps(record)) for record in self.history[-count:]]
 
-    async def watch_iterations(self) -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
-        while True:
-            yield "engine-1", await self.records.get()
+    def ledger_feed(self) -> FakeFeed:
+        return FakeFeed(self)
+
+
+class FakeFeed:
+    """Of the one engine, what a test puts into `records`."""
+
+    def __init__(self, client: FakeClient) -> None:
+        self._client = client
+
+    async def read(self, engines: Iterable[str]) -> dict[str, list[RecordLine]]:
+        told: list[RecordLine] = []
+        while not self._client.records.empty():
+            told += [line_of(orjson.dumps(record)) for record in self._client.records.get_nowait()]
+        return {"engine-1": told} if told else {}
 
 
 class FakeGateway:
@@ -150,9 +162,10 @@ class FakeGateway:
 
 def _gateway_everywhere(monkeypatch: pytest.MonkeyPatch, gateway: FakeGateway) -> None:
     from playground.http import api, control, health, iterations
-    from playground.sockets import base, chat, scheduler
+    from playground.sockets import base, broadcast, chat, snapshot
 
-    for module in (api, control, health, iterations, base, chat, scheduler):
+    broadcast.get_broadcast.cache_clear()  # one of an earlier test has that one's loop
+    for module in (api, control, health, iterations, base, broadcast, chat, snapshot):
         monkeypatch.setattr(module, "get_gateway", lambda: gateway)
 
 

@@ -14,7 +14,7 @@ from support.ledgers import Run
 from support.sockets import Browser
 
 from inference.serving.messages import EngineStatus
-from playground.sockets import scheduler
+from playground.sockets import broadcast, snapshot
 
 pytestmark = pytest.mark.django_db(transaction=True)
 KV = {"free": 6, "cached": 0, "used": 2, "total": 8}
@@ -40,9 +40,9 @@ def status(state: str = "ready", busy: bool = True) -> EngineStatus:
 async def test_snapshot_then_iterations(staff: User, gateway: Any) -> None:
     gateway.client.statuses, gateway.client.history = [status()], [record(1), record(2)]
     viewer = await Browser.of(staff, "/ws/scheduler/")
-    snapshot = await viewer.hear()
-    assert snapshot["type"] == "snapshot"
-    (engine,) = snapshot["engines"]
+    told = await viewer.hear()
+    assert told["type"] == "snapshot"
+    (engine,) = told["engines"]
     assert (engine["engine"], engine["kv"], engine["settings"]) == ("engine-1", KV, {"max_num_seqs": 4})
     assert [row["request_id"] for row in engine["running"]] == ["r1"]
     assert engine["waiting"][0]["reason"] == "no_kv"
@@ -62,7 +62,7 @@ async def test_snapshot_then_iterations(staff: User, gateway: Any) -> None:
 
 
 async def test_no_engine_yet(staff: User, gateway: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "STATUS_INTERVAL", 0.01)
+    monkeypatch.setattr(broadcast, "STATUS_INTERVAL", 0.01)
     viewer = await Browser.of(staff, "/ws/scheduler/")
     assert await viewer.hear() == {"type": "snapshot", "engines": []}
     gateway.client.statuses = [status("loading", busy=False)]
@@ -77,7 +77,7 @@ async def test_a_viewer_goes_though_a_cancellation_is_swallowed(
     staff: User, gateway: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the broker's client does before Python 3.12, when an answer comes at the same moment."""
-    monkeypatch.setattr(scheduler, "STATUS_INTERVAL", 0.01)
+    monkeypatch.setattr(broadcast, "STATUS_INTERVAL", 0.01)
     asked = asyncio.Event()
 
     async def engines(max_age: float = 0.0) -> list[EngineStatus]:
@@ -95,7 +95,7 @@ async def test_a_viewer_goes_though_a_cancellation_is_swallowed(
 
 
 async def test_another_policy_is_told(staff: User, gateway: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "STATUS_INTERVAL", 0.01)
+    monkeypatch.setattr(broadcast, "STATUS_INTERVAL", 0.01)
     gateway.client.statuses = [status()]
     viewer = await Browser.of(staff, "/ws/scheduler/")
     await viewer.hear("snapshot")
@@ -118,30 +118,20 @@ async def test_other_messages_get_an_error_and_the_socket_lives(text: str, staff
 def test_records_are_put_into_frames_that_can_be_sent() -> None:
     lines = [orjson.dumps(record(n)) for n in range(1, 10)]
     size = len(lines[0])
-    assert scheduler.in_frames(lines, 4 * size) == [lines[:4], lines[4:8], lines[8:]]
-    assert scheduler.in_frames(lines, 100 * size) == [lines]
-    assert scheduler.in_frames(lines[:2], 1) == [lines[:1], lines[1:2]]
-    assert scheduler.in_frames([], 1) == []
-
-
-def test_records_are_encoded_once_and_not_for_ever() -> None:
-    encoded, records = scheduler.Encoded(2), [record(n) for n in (1, 2, 3)]
-    lines = [encoded.line("e", one) for one in records]
-    assert lines == [orjson.dumps(one) for one in records]
-    assert encoded.line("e", records[2]) is lines[2]
-    assert encoded.line("other", records[2]) is not lines[2]
-    assert encoded.line("e", {**records[2], "kv": {}}) == orjson.dumps({**records[2], "kv": {}})
-    assert len(encoded._kept) == 2
+    assert snapshot.in_frames(lines, 4 * size) == [lines[:4], lines[4:8], lines[8:]]
+    assert snapshot.in_frames(lines, 100 * size) == [lines]
+    assert snapshot.in_frames(lines[:2], 1) == [lines[:1], lines[1:2]]
+    assert snapshot.in_frames([], 1) == []
 
 
 async def test_a_long_history_comes_in_several_frames(
     staff: User, gateway: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scheduler, "RECORDS_BYTES", 2 * len(orjson.dumps(record(1))))
+    monkeypatch.setattr(snapshot, "RECORDS_BYTES", 2 * len(orjson.dumps(record(1))))
     gateway.client.statuses, gateway.client.history = [status()], [record(n) for n in range(1, 6)]
     viewer = await Browser.of(staff, "/ws/scheduler/")
-    snapshot = await viewer.hear()
-    assert [item["n"] for item in snapshot["engines"][0]["records"]] == [1, 2]
+    told = await viewer.hear()
+    assert [item["n"] for item in told["engines"][0]["records"]] == [1, 2]
     assert [item["n"] for item in (await viewer.hear())["records"]] == [3, 4]
     assert [item["n"] for item in (await viewer.hear())["records"]] == [5]
     await viewer.disconnect()
@@ -163,7 +153,7 @@ async def test_a_snapshot_has_the_blocks_after_its_newest_record(staff: User, ga
 
 
 async def test_a_large_map_comes_in_parts(staff: User, gateway: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "BLOCKS_AT_ONCE", 5)
+    monkeypatch.setattr(snapshot, "BLOCKS_AT_ONCE", 5)
     run = Run(1, 9)
     keep(gateway, run)
     gateway.client.statuses = [status()]
@@ -191,7 +181,7 @@ async def test_a_map_that_is_not_kept_is_null(staff: User, gateway: Any) -> None
 async def test_a_paused_engine_is_told_with_those_who_keep_their_seats(
     staff: User, gateway: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scheduler, "STATUS_INTERVAL", 0.01)
+    monkeypatch.setattr(broadcast, "STATUS_INTERVAL", 0.01)
     gateway.client.statuses = [status()]
     viewer = await Browser.of(staff, "/ws/scheduler/")
     engine = (await viewer.hear("snapshot"))["engines"][0]

@@ -7,9 +7,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
+import orjson
 import pytest
 from support.fake_engine import FakeEngine
 from support.toy import toy_engine
@@ -31,6 +33,8 @@ class RunningWorker:
         status = EngineStatus(name, 1, "loading", False, time.time(), settings={"policy": engine.config.policy})
         self.link = BrokerLink(url, name, f"{name}@1", self.orders, status)
         self.link.start()
+        engine.epoch = self.link.epoch()
+        status = replace(status, epoch=engine.epoch)
         self.thread = threading.Thread(target=Worker(engine, self.link, self.orders, status).run)
         self.thread.start()
 
@@ -120,13 +124,17 @@ async def test_while_paused_nothing_that_was_made_is_kept_back(client: EngineCli
     while len(tokens := (await client.log("a")).token_ids) < 10:
         await asyncio.sleep(0.02)
     assert len(tokens) <= 20
-    records = await client.newest_iterations("w", 30)
+    records = await iterations(client)
     while sum(bool(record["rows"]) for record in records) < 20:
         await asyncio.sleep(0.02)
-        records = await client.newest_iterations("w", 30)
+        records = await iterations(client)
     assert records[0]["waiting"][0]["reason"] == "paused"
     await client.cancel("a")
     assert (await finish(client, "a")).completion_tokens == 20
+
+
+async def iterations(client: EngineClient) -> list[dict[str, Any]]:
+    return [orjson.loads(line.data) for line in await client.newest_iterations("w", 30)]
 
 
 async def test_bad_controls_are_told_in_the_log_and_stop_nothing(
@@ -158,6 +166,40 @@ async def test_bad_controls_are_told_in_the_log_and_stop_nothing(
     assert len(refused) == 7 + 9
     assert "control: slow {'ms': 5}, asked by alice" in caplog.text
     await client.submit(submission("a"))
+    assert (await finish(client, "a")).finish_reason == "length"
+
+
+async def test_what_the_engine_alone_can_refuse_is_told_in_its_status(
+    client: EngineClient, worker: RunningWorker
+) -> None:
+    status = await until(client, lambda status: True)
+    assert (status.answered, status.refused) == (0, None)
+    await client.control(Control("w", "pause"))
+    await client.submit(submission("a", answer=18))  # of 3 tokens and 18: 5 blocks of 4, since the last is not fed back
+    await until(client, lambda status: status.waiting == 1)
+    begun = time.time()
+    await client.control(Control("w", "set", kv_blocks=4))
+    status = await until(client, lambda status: status.answered == 2)
+    assert status.refused is not None
+    assert (status.refused["action"], status.refused["text"]) == (
+        "set",
+        "kv_blocks would be 4, and a request that waits or runs here can need 5; wait until it has ended, or leave at "
+        "least 5",
+    )
+    assert begun - 1 <= status.refused["at"] <= time.time() + 1
+    assert status.settings["kv_blocks"] == 64
+    await client.control(Control("w", "policy", policy="best"))
+    status = await until(client, lambda status: status.answered == 3)
+    assert status.refused is not None
+    assert "policy is 'best'; it must be one of" in status.refused["text"]
+    await client.broker.redis.xadd(client.broker.key("control"), {"control": b"{"})
+    status = await until(client, lambda status: status.answered == 4)
+    assert status.refused is not None
+    assert status.refused["action"] == ""
+    assert status.refused["text"].startswith("a control of 1 bytes came that can't be read")
+    await client.control(Control("w", "resume"))
+    status = await until(client, lambda status: status.answered == 5)
+    assert status.refused is None
     assert (await finish(client, "a")).finish_reason == "length"
 
 

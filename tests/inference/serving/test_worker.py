@@ -5,6 +5,8 @@ import signal
 import time
 from dataclasses import replace
 
+import orjson
+
 from inference.serving.client import EngineClient
 from inference.serving.messages import Delta, Finish, Submission
 
@@ -245,21 +247,19 @@ async def test_iterations_are_watched_live(client, start_worker):
     await until(ready, client)
     numbers = []
 
-    async def watch():
-        async for engine, records in client.watch_iterations():
-            assert engine == "w"
-            numbers.extend(record["n"] for record in records)
-            if any(record["finished"] for record in records):
-                return
-
-    watching = asyncio.create_task(watch())
-    await asyncio.sleep(0.2)
+    feed = client.ledger_feed()
+    assert await feed.read(["w"]) == {}
     await client.submit(submission("r1"))
-    await asyncio.wait_for(watching, 20)
+    finished = False
+    while not finished:
+        for record in (await feed.read(["w"])).get("w", []):
+            numbers.append(record.name.n)
+            finished = finished or bool(orjson.loads(record.data)["finished"])
+        await asyncio.sleep(0.02)
     assert numbers == sorted(numbers)
     assert len(numbers) > 1
     newest = await client.newest_iterations("w", 3)
-    assert [record["n"] for record in newest] == [58, 59, 60]
+    assert [record.name.n for record in newest] == [58, 59, 60]
 
 
 async def test_a_frozen_broker_is_survived(client, valkey, start_worker):
