@@ -27,6 +27,7 @@ LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 _ENGINE_FIELDS = tuple(EngineConfig.__dataclass_fields__)
 _NONE_ALLOWED = (
     *("kv_blocks", "kv_memory", "prefill_chunk", "max_model_len", "batch_size", "max_running_per_user"),
+    *("requests_per_minute", "requests_per_day", "tokens_per_minute", "tokens_per_day"),
     *("inter_token_ms", "queue_timeout", "run_timeout", "total_timeout"),
 )  # an empty variable is the default, which for the last four is a number
 
@@ -147,6 +148,22 @@ class Settings(BaseSettings):
     # Bounds.
     queue_limit: int = Field(2000, ge=1, le=1_000_000)
     """requests that may wait or run in all; beyond: `queue_full`"""
+    user_queue_limit: int = Field(24, ge=1, le=1_000_000)
+    """requests of one account that may wait or run; this and the next five are not for superusers"""
+    sockets_per_user: int = Field(8, ge=1, le=1_000_000)
+    """sockets that one account may have open, in one web process"""
+    requests_per_minute: int | None = Field(None, ge=1)
+    """requests that an account may send in a minute, unless it has a quota of its own; unset: no limit, as below"""
+    requests_per_day: int | None = Field(None, ge=1)
+    """requests that an account may send in a day"""
+    tokens_per_minute: int | None = Field(None, ge=1)
+    """tokens, of prompts and of answers, that an account may use in a minute"""
+    tokens_per_day: int | None = Field(None, ge=1)
+    """tokens, of prompts and of answers, that an account may use in a day"""
+    messages_per_second: int = Field(20, ge=1, le=100_000)
+    """messages that one socket may send in a second"""
+    sockets_limit: int = Field(5000, ge=1, le=1_000_000)
+    """sockets that one web process holds"""
     resume_grace: float = Field(1.0, ge=0, le=3600)
     """seconds until a request of a closed socket is cancelled"""
     conversation_grace: float = Field(30.0, ge=0, le=86400)

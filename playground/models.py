@@ -1,4 +1,4 @@
-"""The tables: conversations, the requests that are their turns, who read their texts, and login links.
+"""The tables: conversations, the requests that are their turns, who read their texts, login links, keys and quotas.
 
 A conversation's turns are its InferenceRequests; there is no second table of messages. The gateway is the only writer
 of InferenceRequest. Must not know: the broker, sockets, pages.
@@ -64,6 +64,10 @@ class InferenceRequest(models.Model):
     prompt_ids = models.JSONField(_("prompt token ids"), null=True, blank=True)
     params = models.JSONField(_("parameters"), default=dict)
     seed = models.BigIntegerField(_("seed"))
+    key_id: int | None
+    key = models.ForeignKey(
+        "ApiKey", models.SET_NULL, null=True, blank=True, related_name="requests", verbose_name=_("API key")
+    )
 
     state = models.CharField(_("state"), max_length=16, choices=State, default=State.ACCEPTED)
     finish_reason = models.CharField(_("finish reason"), max_length=16, blank=True)
@@ -112,6 +116,8 @@ class InferenceRequest(models.Model):
             *(models.Index(fields=(f"-{name}", "-id"), name=f"request_{name}") for name in SORTED_BY),
         )
         permissions = (
+            ("chat", _("Can ask for answers")),
+            ("watch_scheduler", _("Can watch the scheduler")),
             ("read_prompts", _("Can read what users asked and what was answered")),
             ("replay", _("Can run a request again to compare the answers")),
             ("cancel_any", _("Can cancel anybody's request")),
@@ -165,6 +171,84 @@ class PromptRead(models.Model):
 
     def __str__(self) -> str:
         return f"{self.reader_name}: {self.what}"
+
+
+class Quota(models.Model):
+    """How much may be asked for. An empty field is no limit of its own."""
+
+    requests_per_minute = models.PositiveIntegerField(_("requests a minute"), null=True, blank=True)
+    requests_per_day = models.PositiveIntegerField(_("requests a day"), null=True, blank=True)
+    tokens_per_minute = models.PositiveIntegerField(_("tokens a minute"), null=True, blank=True)
+    tokens_per_day = models.PositiveIntegerField(_("tokens a day"), null=True, blank=True)
+
+    class Meta:
+        abstract = True
+
+
+class AccountQuota(Quota):
+    """Of an account, over all of its keys and sessions, in place of the settings' quotas."""
+
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, models.CASCADE, related_name="quota", verbose_name=_("account")
+    )
+
+    class Meta:
+        verbose_name = _("quota of an account")
+        verbose_name_plural = _("quotas of accounts")
+
+    def __str__(self) -> str:
+        return str(self.user)
+
+
+class ApiKey(Quota):
+    """A program's key. `key_hash` is the SHA-256 of the key, which itself is kept nowhere; `prefix` is how it begins,
+    so that people can tell keys apart. Its quota counts on top of its account's."""
+
+    owner_id: int
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.CASCADE, related_name="api_keys", verbose_name=_("owner")
+    )
+    name = models.CharField(_("name"), max_length=100)
+    prefix = models.CharField(_("begins with"), max_length=16, db_index=True, editable=False)
+    key_hash = models.CharField(max_length=64, unique=True, editable=False)
+    generate = models.BooleanField(_("may ask for answers"), default=True)
+    scheduler = models.BooleanField(_("may watch the scheduler"), default=False)
+    metrics = models.BooleanField(_("may read metrics"), default=False)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+    expires_at = models.DateTimeField(_("expires"), null=True, blank=True)
+    revoked_at = models.DateTimeField(_("revoked"), null=True, blank=True, editable=False)
+    last_used_at = models.DateTimeField(_("last used"), null=True, blank=True, editable=False)
+
+    class Meta:
+        verbose_name = _("API key")
+        verbose_name_plural = _("API keys")
+        ordering = ("-created_at",)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}…)"
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        return frozenset(scope for scope in SCOPES if getattr(self, scope))
+
+
+SCOPES = ("generate", "scheduler", "metrics")
+
+
+class IdempotentCall(models.Model):
+    """A call that was made under a key of its sender's choice: made again, it stands for the same requests."""
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
+    key = models.CharField(max_length=255)
+    body_hash = models.CharField(max_length=64)
+    request_ids = models.JSONField(default=list)
+    created_at = models.DateTimeField(auto_now_add=True, db_index=True)
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=("owner", "key"), name="one_call_of_a_key"),)
+
+    def __str__(self) -> str:
+        return self.key
 
 
 class LoginLink(models.Model):

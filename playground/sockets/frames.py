@@ -1,15 +1,15 @@
 """From a frame to a message: bounds and form are checked before anything is done with what it says.
 
-Knows: JSON, sizes, depth, and the words that tell a client what is wrong. Must not know: what a message does.
+Knows: the messages, and the words that tell a client what is wrong. Must not know: what a message does.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import orjson
 from pydantic import TypeAdapter, ValidationError
 
+from playground.gate import GateError, read_object
 from playground.sockets.protocol import (
     MAX_FRAME_BYTES,
     MAX_REF_LENGTH,
@@ -22,8 +22,6 @@ from playground.sockets.protocol import (
     Resume,
 )
 
-MAX_DEPTH = 32
-
 _client = TypeAdapter(ClientMessage)
 
 
@@ -33,46 +31,20 @@ def decode(text: str | None, data: bytes | None = None) -> Generate | Cancel | R
         raise ProtocolError("bad_json", "messages are JSON in text frames; this was a binary frame")
     # Characters first: each takes a byte or more, so a huge frame is not encoded only to be measured.
     if len(text) > MAX_FRAME_BYTES:
-        raise _too_large(len(text), "characters")
+        words = f"the frame has {len(text)} characters; at most {MAX_FRAME_BYTES} bytes are read"
+        raise ProtocolError("too_large", words)
     try:
         raw = text.encode()
     except UnicodeEncodeError:
         raise ProtocolError("bad_json", "the frame holds half a surrogate pair, which is not text") from None
-    if len(raw) > MAX_FRAME_BYTES:
-        raise _too_large(len(raw), "bytes")
     try:
-        value = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise ProtocolError("bad_json", f"the frame is not JSON: {error.msg} at character {error.pos}") from None
-    if not isinstance(value, dict):
-        raise ProtocolError("bad_message", "a message is a JSON object with a type")
-    _check_values(value)
+        value = read_object(raw, MAX_FRAME_BYTES, "the frame")
+    except GateError as error:
+        raise ProtocolError(error.code, str(error), *_labels(error.value)) from None
     try:
         return _client.validate_python(value)
     except ValidationError as error:
-        raise ProtocolError("bad_message", _sentence(error), *_labels(value)) from None
-
-
-def _too_large(size: int, unit: str) -> ProtocolError:
-    return ProtocolError("too_large", f"the frame has {size} {unit}; at most {MAX_FRAME_BYTES} bytes are read")
-
-
-def _check_values(value: dict[str, Any]) -> None:
-    """Depth and NUL of all values, with a stack of its own: the input chooses the depth."""
-    stack: list[tuple[Any, int]] = [(value, 1)]
-    while stack:
-        item, depth = stack.pop()
-        if isinstance(item, str):
-            if "\0" in item:
-                raise ProtocolError(
-                    "bad_message", "the frame holds a NUL character, which is not text", *_labels(value)
-                )
-        elif isinstance(item, (dict, list)):
-            if depth > MAX_DEPTH:
-                message = f"the frame nests deeper than {MAX_DEPTH} levels"
-                raise ProtocolError("bad_json", message, *_labels(value))
-            children = (*item, *item.values()) if isinstance(item, dict) else item
-            stack.extend((child, depth + 1) for child in children)
+        raise ProtocolError("bad_message", sentence(error), *_labels(value)) from None
 
 
 def _labels(value: dict[str, Any]) -> tuple[str | None, str | None]:
@@ -85,7 +57,8 @@ def _labels(value: dict[str, Any]) -> tuple[str | None, str | None]:
     return label("ref", MAX_REF_LENGTH), label("request_id", 64)
 
 
-def _sentence(error: ValidationError) -> str:
+def sentence(error: ValidationError) -> str:
+    """What is wrong with a message, for whoever sent it."""
     first = error.errors(include_url=False, include_input=False)[0]
     if first["type"] == "union_tag_invalid":
         return f"there is no message of this type; there are: {first['ctx']['expected_tags']}"
