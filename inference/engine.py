@@ -9,43 +9,30 @@ end: nothing is continued in doubt.
 from __future__ import annotations
 
 import secrets
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any
-
-import torch
 
 from inference.answer import Answer
 from inference.checks import number
 from inference.config import EngineConfig, ParameterError, SamplingParams
 from inference.controls import Controls
-from inference.draws import Draw, draws_of, logits_of
-from inference.execution.batch import Batch
-from inference.execution.batch_builder import BatchBuilder
 from inference.execution.cache import num_kv_blocks
-from inference.execution.isolated_builder import IsolatedBuilder
-from inference.execution.isolated_sampler import FAILED, IsolatedSampler
 from inference.execution.models.protocol import Model
-from inference.execution.runner import ModelRunner
-from inference.execution.sampler import NO_TOKEN, NUMERICAL_ERROR, Sampled, Sampler
-from inference.flight import Flight, Word, last_word
+from inference.flight import Flight
+from inference.generate import Prompts, generate
 from inference.live import LiveRequest
+from inference.passes import Passes
 from inference.roster import Roster
-from inference.scheduling.account import Stage
 from inference.scheduling.blocks import BlockPool, PoolError
 from inference.scheduling.factory import new_scheduler
 from inference.scheduling.ledger import KVUse, Ledger
 from inference.scheduling.line import Place
-from inference.scheduling.outputs import Output, RequestFinish, StepOutput
-from inference.scheduling.plan import Schedule
+from inference.scheduling.outputs import Output, StepOutput
 from inference.scheduling.receipt import Past
-from inference.scheduling.request import FinishReason, Request, RequestRefused, RequestState
+from inference.scheduling.request import FinishReason, Request, RequestRefused
 from inference.scheduling.token_ids import checked_ids, checked_params
 from inference.step import Outcome, Phases, Planned, now_ms
 from inference.text.grammar import Grammar, GrammarState, compile_grammar
-
-_CODES = {NUMERICAL_ERROR: "numerical_error", NO_TOKEN: "bad_params", FAILED: "internal"}
 
 
 class Engine:
@@ -83,11 +70,8 @@ class Engine:
         self._vocab_size = model.vocab_size
         # As vLLM: ids that the model's own files name, and the one that ends a turn of the chat template.
         self._eos_token_ids = frozenset(model.eos_token_ids) | frozenset(tokenizer.eos_token_ids)
-        cache = model.new_cache(self.pool.num_blocks, config.block_size)
-        self._runner = ModelRunner(model, cache, config.max_num_seqs if config.cuda_graphs else 0)
-        self._builder = IsolatedBuilder(BatchBuilder(config.max_num_seqs, config.block_size))
-        self._sampler = IsolatedSampler(Sampler())
         self._roster = Roster(self.scheduler)
+        self._passes = Passes(config, model, self.scheduler, self._roster)
         self._live, self._accounts = self._roster.live, self._roster.accounts
         self._pending = Outcome()  # what ended between two steps
         self._under_way: Flight | None = None  # the iteration that a device computes
@@ -185,7 +169,7 @@ class Engine:
         Where a device computes on its own, the outputs are those of the iteration that it has just ended, and they are
         made while it is at the next one (see flight.py); what each request computes is the same.
         """
-        if self._runner.is_async:
+        if self._passes.runner.is_async:
             flight, self._under_way = self._under_way, None
             if flight is not None:
                 self._land(flight)
@@ -204,20 +188,21 @@ class Engine:
         load = plan.load()
         self._accounts.planned(plan, load, self._n + 1, phases.t0)
         for request in plan.broken:
-            self._fail(self._live[request.request_id], "internal", outcome)
+            self._passes.fail(self._live[request.request_id], "internal", outcome)
         if not plan.rows and not plan.preempted and not outcome.finishes and not self._queue_changed():
             return None
         self._n += 1
         flight = Flight(plan, Planned.of(self.scheduler, plan), phases, outcome, self._n, load)
-        if plan.rows:
-            self._compute(flight)
+        if plan.rows and (batch := self._passes.build(flight)) is not None:
+            self.before_forward()
+            self._passes.start(flight, batch)
         return flight
 
     def _land(self, flight: Flight) -> None:
         """All that the next iteration depends on: the tokens, who goes on, which blocks and seats are free."""
         self._roster.landed = flight
         if flight.logits is not None:
-            self._draw(flight, flight.logits)
+            self._passes.finish(flight, flight.logits)
         flight.logits = None
         flight.phases.end("commit")
         if flight.plan.rows:
@@ -246,9 +231,7 @@ class Engine:
         return before != self._told_of and bool(self.scheduler.waiting)
 
     def generate(
-        self,
-        prompts: Sequence[str] | Sequence[Sequence[int]],
-        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        self, prompts: Prompts, params: SamplingParams | Sequence[SamplingParams] | None = None
     ) -> list[Output]:
         """Answer all prompts, batched; outputs in their order. The engine must be idle.
 
@@ -258,124 +241,11 @@ class Engine:
             raise RuntimeError("generate() needs the engine for itself, and there are requests under way")
         if self.controls.paused:
             raise RuntimeError("generate() needs an engine that is not paused")
-        each = list(params) if isinstance(params, Sequence) else [params or SamplingParams()] * len(prompts)
-        if len(each) != len(prompts):
-            raise ParameterError(f"there are {len(prompts)} prompts and {len(each)} parameters; give one, or one each")
         try:
-            names = [
-                [self.add_request(prompt, sibling) for sibling in one.siblings()]
-                for prompt, one in zip(prompts, each, strict=True)
-            ]
-            live = dict(self._live)
-            outputs = {finish.request_id: live[finish.request_id].output(finish) for finish in self._until_idle()}
-        finally:
-            self._discard_all()
-        families = [[outputs[name] for name in family] for family in names]
-        return [replace(first, others=others) if others else first for first, *others in families]
-
-    def _until_idle(self) -> Iterator[RequestFinish]:
-        while self.has_work:
-            time.sleep(self.seconds_to_next_step())
-            yield from self.step().finishes
-
-    def _discard_all(self) -> None:
-        """Nothing is left waiting or running, and nothing is said of it."""
-        self._roster.clear()
-        self._pending, self._under_way = Outcome(), None
-
-    def _compute(self, flight: Flight) -> None:
-        """Start the forward pass of a planned iteration."""
-        plan, phases = flight.plan, flight.phases
-        batch = self._build(plan, flight.outcome)
-        for request in plan.joined:
-            if (live := self._live.get(request.request_id)) is not None:  # else it could not be built
-                live.times.started_at = live.times.started_at or phases.started_at
-        phases.end("schedule")
-        if batch is None:
-            return
-        self.before_forward()
-        flight.logits = self._runner.execute(batch)
-        phases.end("forward")
-        flight.ask(draws_of(plan.rows, self._live))
-
-    def _draw(self, flight: Flight, logits: torch.Tensor) -> None:
-        """Draw tokens and take them; where one is what was drafted, the next one, too."""
-        phases = flight.phases
-        phases.resume()
-        flight.drop_departed()
-        tokens = self._sampler.sample(logits_of(flight.draws, logits), flight.asked)
-        phases.end("sample")
-        phases.forward_took(self._runner.forward_ms())
-        self.scheduler.commit(flight.plan)
-        now, wall = now_ms(), time.time()
-        while draws := [
-            draw for draw, token in zip(flight.draws, tokens, strict=True) if self._take(draw, token, flight, now, wall)
-        ]:
-            flight.ask(draws)
-            phases.end("commit")
-            tokens = self._sampler.sample(logits_of(draws, logits), flight.asked)
-            phases.end("sample")
-
-    def _build(self, plan: Schedule, outcome: Outcome) -> Batch | None:
-        """The batch of the plan; None if no row is left: one that can't be built leaves it, and its request fails."""
-        batch, broken = self._builder.build(plan.rows)
-        if broken:
-            plan.rows = [row for row in plan.rows if row not in broken]
-            for row in broken:
-                self._fail(self._live[row.request.request_id], "internal", outcome)
-        return batch
-
-    def _take(self, draw: Draw, token: Sampled, flight: Flight, now: float, wall: float) -> bool:
-        """Take a request's next token. Whether the one after it can be drawn, too: it is what was drafted."""
-        row, request = draw.row, draw.row.request
-        if token.token_id == NUMERICAL_ERROR and row.drafts:
-            self._compute_again(request, flight.plan)
-        else:
-            self._push(draw.live, token, flight, now, wall)
-            if request.state is RequestState.RUNNING and draw.foretold(token.token_id):
-                self.scheduler.accept(request)
-                draw.go_on()
-                return True
-        if row.drafts:
-            self.scheduler.settle(row, draw.accepted)
-            flight.outcome.accepted[request.request_id] = draw.accepted
-        return False
-
-    def _compute_again(self, request: Request, plan: Schedule) -> None:
-        """NaN may come from a draft, since zero times NaN is NaN. Whether it does, is seen without drafts."""
-        self._purge(request.block_table)
-        self.scheduler.preempt(request)
-        plan.preempted.append(request)
-        self._accounts.lost(self._live[request.request_id].account, now_ms())
-        if request.lookup is not None:
-            request.lookup.stop()
-
-    def _push(self, live: LiveRequest, token: Sampled, flight: Flight, now: float, wall: float) -> None:
-        """The next token of a request, or word that there is none."""
-        if token.token_id < 0:
-            self._fail(live, _CODES[token.token_id], flight.outcome)
-            return
-        if not live.take(token):
-            self._fail(live, "internal", flight.outcome)
-            return
-        if live.account.stage is not Stage.DECODE:
-            self._accounts.token(live.account, now)
-            live.times.first_token_at = live.times.first_token_at or wall
-        is_last = live.answer.reason is not None
-        flight.untold.append(last_word(live, self._roster.leave(live)) if is_last else Word(live))
-        if not self._runner.is_async:
-            self._roster.tell(flight)
-            self._roster.end_failed(flight)
-
-    def _fail(self, live: LiveRequest, code: str, outcome: Outcome) -> None:
-        if code == "numerical_error":
-            self._purge(live.request.block_table)
-        self._roster.cut(live, FinishReason.ERROR, outcome, code)
-
-    def _purge(self, blocks: Sequence[int]) -> None:
-        """No one shall find what is in these blocks again. Others may be reading the first of them, and do well."""
-        self.pool.forget(blocks)
-        self._runner.zero([block for block in blocks if self.pool.references(block) == 1])
+            return generate(self, self._live, prompts, params)
+        finally:  # nothing is left waiting or running, and nothing is said of it
+            self._roster.clear()
+            self._pending, self._under_way = Outcome(), None
 
     def _check_idle(self) -> None:
         """Nothing runs or waits, so no block may be held, and the pool's equation must hold."""

@@ -16,9 +16,8 @@ from inference.step import Outcome, now_ms
 
 
 class Roster:
-    """live: those whose end was not told.  accounts: where their time goes.  line: where who waits
-    stands.  landed: the newest iteration whose tokens are known; of it something may
-    still be to be told."""
+    """live: those whose end was not told.  accounts: where their time goes.  line: where who waits stands.
+    landed: the newest iteration whose tokens are known; of it something may still be to be told."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.live: dict[str, LiveRequest] = {}
@@ -26,12 +25,14 @@ class Roster:
         self.accounts = Accounts(scheduler.pace.costs, scheduler.queue.shares)
         self.line = Line(scheduler)
         self._scheduler = scheduler
+        self._left: dict[str, Word] = {}  # of those who have left already, by id
 
     def clear(self) -> None:
         """All are gone, and nothing is said of it."""
         for live in self.live.values():
             self._scheduler.remove(live.request)
         self.live.clear()
+        self._left.clear()
         self.accounts.clear()
         self.landed = None
 
@@ -70,21 +71,25 @@ class Roster:
 
     def end(self, live: LiveRequest, outcome: Outcome, code: str = "", message: str = "") -> None:
         """It has come to its end, and all of its text was told."""
-        self._close(last_word(live, self.leave(live)), outcome, code, message)
+        self._close(self.leave(live), outcome, code, message)
 
-    def leave(self, live: LiveRequest) -> int | None:
-        """It gives back its blocks and its seat, if it had one: that seat. Its end is still to be told."""
+    def leave(self, live: LiveRequest) -> Word:
+        """It gives back its blocks and its seat, if it had one. Word of its end, which is still to be told; the same
+        for one that has left already, and whose last text could not be made."""
         request = live.request
-        seat = request.seat if request.seat >= 0 else None
         request.finish_reason = live.answer.reason
+        if (left := self._left.get(request.request_id)) is not None:
+            return left
+        seat = request.seat if request.seat >= 0 else None
         self._scheduler.remove(request)
         self.accounts.end(live.account, now_ms())
         if request.finish_reason in (FinishReason.STOP, FinishReason.LENGTH):
             self.line.ended(request)
-        return seat
+        word = self._left[request.request_id] = last_word(live, seat)
+        return word
 
     def _close(self, word: Word, outcome: Outcome, code: str = "", message: str = "") -> None:
         finish = word.live.finish(code, message, word.ended_at)
-        del self.live[finish.request_id]
+        del self.live[finish.request_id], self._left[finish.request_id]
         outcome.finished.append(Finished(finish.request_id, str(finish.finish_reason), word.seat))
         outcome.finishes.append(finish)

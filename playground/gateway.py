@@ -13,7 +13,7 @@ import contextvars
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -29,15 +29,20 @@ from inference.config import SEED_LIMIT, SamplingParams
 from inference.scheduling.request import RequestRefused
 from inference.serving.client import UNREACHABLE, EngineClient, Event, News, end_tasks
 from inference.serving.messages import Delta, Finish
-from playground import rows
+from playground import journal, metrics, retention, rows
+from playground.access.callers import Caller
+from playground.access.limits import Limiter, Quotas
 from playground.followers import Followers
-from playground.models import InferenceRequest
+from playground.metrics.beat import Beat
+from playground.models import ApiKey, IdempotentCall, InferenceRequest
+from playground.pace import Pace
 
 log = logging.getLogger("batchscope.gateway")
 
 SWEEP_EVERY = 2.0  # seconds
 UNFOLLOWED_GRACE = 5.0  # seconds at least until a request that nobody has begun to follow is given up
 RECEIPTS_EVERY = 0.5  # seconds between a finish and its row's last correction, at most
+FORGET_EVERY = 3600.0  # seconds
 ROW_WITHIN = 2.0  # seconds that a follower waits for the row's final state before it hands on the finish
 
 
@@ -52,9 +57,17 @@ class Gateway:
         resume_grace: float,
         conversation_grace: float,
         ledger_folder: Path | None = None,
+        user_queue_limit: int | None = None,
+        quotas: Quotas | None = None,
+        prompt_days: float | None = None,
+        hang_timeout: float = 10.0,
     ) -> None:
         self.client = EngineClient(redis_url, ledger_folder)
-        self._queue_limit = queue_limit
+        self.limiter = Limiter(redis_url, quotas)
+        self.beat = Beat(self.client, metrics.tally, metrics.sockets, hang_timeout)
+        self._queue_limit, self._user_queue_limit = queue_limit, user_queue_limit
+        self._pace = Pace()
+        self._prompt_days = prompt_days
         self._graces = (resume_grace, conversation_grace)
         self._followers = Followers(self._count_followers, self._give_up)
         self._watched: dict[str, asyncio.Event] = {}  # not final as far as we know; set once the row is
@@ -74,7 +87,10 @@ class Gateway:
         if self._tasks:
             return
         await self.client.start()
-        for work in (self._sweeper, self._writer):
+        for work in (
+            *(self._sweeper, self._writer, self.beat.run),
+            *((self._forgetter,) if self._prompt_days is not None else ()),
+        ):
             # A context of their own: asgiref ties database work to the request that started it, and ends with that.
             task = asyncio.create_task(work(), name=f"gateway{work.__name__}", context=contextvars.Context())
             self._tasks.append(task)
@@ -82,38 +98,61 @@ class Gateway:
     async def close(self) -> None:
         await end_tasks(self._tasks)
         await self._followers.close()
+        await self.limiter.close()
         await self.client.close()
 
     async def submit(self, user: User, *, params: SamplingParams, **fields: Any) -> InferenceRequest:
         """Accept a request: when this returns, it is durable. `position` on the row: how many wait before it.
 
         fields: of the row: one of messages, prompt and prompt_ids; conversation, ref.  Follow it then; a request that
-        nobody follows is given up after a grace. Raises RequestRefused(queue_full).
+        nobody follows is given up after a grace. Raises RequestRefused (rate_limited, queue_full).
         """
         [row] = await self.submit_all(user, params=replace(params, n=1), **fields)
         return row
 
     async def submit_all(
-        self, user: User, *, params: SamplingParams, received_at: float = 0.0, **fields: Any
+        self,
+        user: User,
+        *,
+        params: SamplingParams,
+        received_at: float = 0.0,
+        key: ApiKey | None = None,
+        asked: Sequence[Mapping[str, Any]] = ({},),
+        call: IdempotentCall | None = None,
+        **fields: Any,
     ) -> list[InferenceRequest]:
         """Accept the `params.n` requests that one stands for, all or none. received_at: Unix seconds, when this was
-        asked for.  fields: see `submit`."""
+        asked for.  key: that it came with.  asked: where several things are asked at once, the row's fields of each.
+        call: recorded together with them; raises MadeAlready if it was made before.  fields: see `submit`."""
         await self.ensure_started()
-        seed = params.seed if params.seed is not None else secrets.randbelow(SEED_LIMIT)
+        caller = Caller(user, key)
         family = [
             InferenceRequest(
                 owner=user,
+                key=key,
                 params={k: v for k, v in one.to_mapping().items() if k != "seed"},
                 seed=one.seed,
                 **fields,
+                **own,
             )
-            for one in replace(params, seed=seed).siblings()
+            for own in asked
+            for one in _seeded(params).siblings()
         ]
-        await database_sync_to_async(rows.create)(family, self._queue_limit)
+        await self.limiter.take(caller, len(family))
+        try:
+            await database_sync_to_async(rows.create)(family, self._room_for(caller), call)
+        except Exception:
+            await self.limiter.give_back(caller, len(family))
+            raise
+        journal.accepted(family)
         for row in family:
             row.received_at = received_at
             await self._hand_on(row)
         return family
+
+    def _room_for(self, caller: Caller) -> rows.Room:
+        most = self._user_queue_limit if caller.is_limited else None
+        return rows.Room(self._queue_limit, most, self._pace.seconds_each)
 
     async def _hand_on(self, row: InferenceRequest) -> None:
         request_id = str(row.pk)
@@ -172,6 +211,7 @@ class Gateway:
                     yield event
                     if isinstance(event, Delta) and event.seq == 1 and row.received_at:  # who asked has it now
                         first_told = time.time()
+                        journal.first_delta(request_id, first_told - row.received_at)
         finally:
             self._followers.detach(request_id, grace)
 
@@ -193,6 +233,7 @@ class Gateway:
             await self._cancel(request_id)
 
     async def _cancel(self, request_id: str) -> None:
+        journal.cancel_asked(request_id)
         try:
             await self.client.cancel(request_id)
         except UNREACHABLE:
@@ -248,7 +289,8 @@ class Gateway:
             receipts, self._receipts = self._receipts, {}
             try:
                 outcomes = await self._outcomes(finished)
-                await database_sync_to_async(rows.apply)(running - finished, outcomes, begun)
+                ended = await database_sync_to_async(rows.apply)(running - finished, outcomes, begun)
+                await self._count(ended)
                 if receipts:
                     await database_sync_to_async(rows.correct)(receipts)
             except (DatabaseError, *UNREACHABLE) as error:
@@ -262,6 +304,14 @@ class Gateway:
                 continue
             for outcome in outcomes:
                 self._settle(outcome.finish.request_id)
+
+    async def _count(self, ended: list[rows.Ended]) -> None:
+        """Of what this call of `apply` has ended, so that nothing is counted twice."""
+        self._pace.note(len(ended))
+        journal.ended(ended)
+        for one in ended:
+            finish = one.outcome.finish
+            await self.limiter.used(one.owner_id, one.key_id, finish.prompt_tokens + finish.completion_tokens)
 
     async def _outcomes(self, request_ids: set[str]) -> list[rows.Outcome]:
         outcomes = []
@@ -308,18 +358,33 @@ class Gateway:
         if self._finished or self._running:
             self._changed.set()
 
+    async def _forgetter(self) -> None:
+        """Hourly: texts that are older than they are kept."""
+        days = self._prompt_days or 0.0
+        while True:
+            try:
+                await database_sync_to_async(retention.forget)(days)
+            except DatabaseError as error:
+                log.warning("forgetting_delayed: %s", type(error).__name__)
+            await asyncio.sleep(FORGET_EVERY)
+
     async def _put_back(self, request_ids: list[str]) -> None:
-        put_back = 0
+        put_back = []
         for row in await database_sync_to_async(rows.by_ids)(request_ids):
-            put_back += await self.client.submit(rows.submission_of(row, put_back_at=time.time()))
+            if await self.client.submit(rows.submission_of(row, put_back_at=time.time())):
+                put_back.append(str(row.pk))
         if put_back:
-            log.warning("requests_put_back: %d", put_back)
+            journal.put_back(put_back)
 
     async def _log_exists(self, request_id: str) -> bool:
         try:
             return await self.client.exists(request_id)
         except UNREACHABLE:
             return False
+
+
+def _seeded(params: SamplingParams) -> SamplingParams:
+    return params if params.seed is not None else replace(params, seed=secrets.randbelow(SEED_LIMIT))
 
 
 def _from_row(row: InferenceRequest, after_seq: int) -> list[Event]:
@@ -353,4 +418,8 @@ def get_gateway() -> Gateway:
         resume_grace=config.resume_grace,
         conversation_grace=config.conversation_grace,
         ledger_folder=config.ledger_folder,
+        user_queue_limit=config.user_queue_limit,
+        quotas=Quotas.of(config),
+        prompt_days=config.prompt_days,
+        hang_timeout=config.hang_timeout,
     )

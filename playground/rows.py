@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import ceil
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -17,9 +18,12 @@ from django.db import transaction
 from django.db.models import Count, Q, QuerySet
 
 from inference.scheduling.request import RequestRefused
-from inference.serving.messages import Finish, Submission
+from inference.serving.messages import Delta, Finish, Submission
+from playground import idempotency
 from playground.figures import figures_of, first_token_ms
-from playground.models import FINAL_STATES, UNFINISHED_STATES, InferenceRequest
+from playground.models import FINAL_STATES, UNFINISHED_STATES, IdempotentCall, InferenceRequest
+
+LONGEST_WAIT = 600  # seconds that somebody is told to stay away
 
 State = InferenceRequest.State
 _FINAL_STATE = {
@@ -41,6 +45,48 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Ended:
+    """An outcome whose final state was written just now, and for whom. Each request comes to be one once."""
+
+    outcome: Outcome
+    owner_id: int
+    key_id: int | None
+    accepted_at: float  # Unix seconds
+
+    @property
+    def receipt(self) -> dict[str, Any]:
+        """Of an answer that has gone to nobody yet."""
+        finish = self.outcome.finish
+        return finish.handed_over(finish.finished_at, self.accepted_at).receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many requests may wait or run. seconds_each: between the ends of two, as it went lately."""
+
+    in_all: int
+    of_one: int | None = None  # of one account; None: no limit
+    seconds_each: float = 1.0
+
+    def check(self, more: int, there: Mapping[str, int]) -> None:
+        """there: how many are `all`, are `own`, and how many accounts have any (`owners`). Raises RequestRefused."""
+        if there["all"] + more > self.in_all:
+            words = f"{there['all']} requests wait or run, and {self.in_all} are allowed"
+            raise self._refusal(words, more, there["all"] + more - self.in_all, self.seconds_each, self.in_all)
+        if self.of_one is not None and there["own"] + more > self.of_one:
+            words = f"{there['own']} of your requests wait or run, and {self.of_one} of one account are allowed"
+            each = self.seconds_each * max(1, there["owners"])  # accounts have equal shares
+            raise self._refusal(words, more, there["own"] + more - self.of_one, each, self.of_one)
+
+    def _refusal(self, words: str, more: int, too_many: int, each: float, most: int) -> RequestRefused:
+        beside = f"; these would be {more} more" if more > 1 else ""
+        if more > most:
+            return RequestRefused("queue_full", f"{words}{beside}, which is never possible")
+        wait = float(min(LONGEST_WAIT, max(1, ceil(too_many * each))))
+        return RequestRefused("queue_full", f"{words}{beside}; try again in {wait:.0f} s", wait)
+
+
+@dataclass(frozen=True, slots=True)
 class Unfinished:
     request_id: str
     state: str
@@ -51,21 +97,26 @@ def _unfinished() -> QuerySet[InferenceRequest]:
     return InferenceRequest.objects.filter(state__in=UNFINISHED_STATES)  # by its index, however long the history
 
 
-def create(family: Sequence[InferenceRequest], queue_limit: int) -> None:
-    """Commit new rows, all or none, and set how many wait before each. Raises RequestRefused(queue_full)."""
+def create(family: Sequence[InferenceRequest], room: Room, call: IdempotentCall | None = None) -> None:
+    """Commit new rows of one owner, all or none, and set how many wait before each. Raises RequestRefused(queue_full)
+    where there is no room for them, and MadeAlready where the call that asks for them was made before."""
     with transaction.atomic():
-        counts = _unfinished().aggregate(all=Count("id"), waiting=Count("id", filter=Q(state=State.ACCEPTED)))
-        if counts["all"] + len(family) > queue_limit:
-            more = f"these would be {len(family)} more" if len(family) > 1 else "try again later"
-            raise RequestRefused(
-                "queue_full", f"{counts['all']} requests wait or run, and {queue_limit} are allowed; {more}"
-            )
+        if call is not None:
+            idempotency.record(call, family)
+        counts = _unfinished().aggregate(
+            all=Count("id"),
+            waiting=Count("id", filter=Q(state=State.ACCEPTED)),
+            own=Count("id", filter=Q(owner_id=family[0].owner_id)),
+            owners=Count("owner_id", distinct=True),
+        )
+        room.check(len(family), counts)
         for place, row in enumerate(family):
             row.save(force_insert=True)
             row.position = counts["waiting"] + place
 
 
-def submission_of(row: InferenceRequest) -> Submission:
+def submission_of(row: InferenceRequest, put_back_at: float = 0.0) -> Submission:
+    """put_back_at: Unix seconds, where the broker had lost it."""
     return Submission(
         request_id=str(row.pk),
         params={**row.params, "seed": row.seed},
@@ -74,6 +125,9 @@ def submission_of(row: InferenceRequest) -> Submission:
         prompt_ids=row.prompt_ids,
         user=str(row.owner_id),
         submitted_at=row.received_at or row.created_at.timestamp(),
+        put_back_at=put_back_at,
+        started_at=_seconds(row.started_at),
+        first_token_at=_seconds(row.first_token_at),
     )
 
 
@@ -99,23 +153,43 @@ def ask_cancel(request_id: str) -> None:
     _unfinished().filter(pk=request_id).update(cancel_requested=True)
 
 
-def apply(running: Iterable[str], outcomes: Sequence[Outcome]) -> None:
-    """Write state changes, all in one transaction. A final state is written once: later ones find no row to change."""
+def apply(running: Iterable[str], outcomes: Sequence[Outcome], begun: Mapping[str, Delta] | None = None) -> list[Ended]:
+    """Write state changes, all in one transaction. A final state is written once: later ones find no row to change,
+    and are not in what is returned.
+
+    begun: the first deltas of those that run. They tell when that was, should the broker lose all that it knows.
+    """
     with transaction.atomic():
-        for batch in _batches(list(running), 500):
+        marked = list(running)
+        for batch in _batches(marked, 500):
             InferenceRequest.objects.filter(pk__in=batch, state=State.ACCEPTED).update(state=State.RUNNING)
-        accepted = _accepted_at([outcome.finish.request_id for outcome in outcomes])
-        for outcome in outcomes:
-            request_id = outcome.finish.request_id
-            _unfinished().filter(pk=request_id).update(**_final_fields(outcome, accepted.get(request_id, 0.0)))
+        for delta in filter(None, map((begun or {}).get, marked)):
+            if delta.started_at:  # else it is not its request's first one
+                _unfinished().filter(pk=delta.request_id, started_at=None).update(
+                    started_at=_time(delta.started_at), first_token_at=_time(delta.created_at)
+                )
+        return _end(outcomes)
 
 
-def _accepted_at(request_ids: Sequence[str]) -> dict[str, float]:
-    """Unix seconds by id, of those that have no final state yet."""
-    found: dict[str, float] = {}
+def _end(outcomes: Sequence[Outcome]) -> list[Ended]:
+    ended = []
+    open_rows = _open_rows([outcome.finish.request_id for outcome in outcomes])
+    for outcome in outcomes:
+        request_id = outcome.finish.request_id
+        if (found := open_rows.get(request_id)) is None:
+            continue
+        owner_id, key_id, accepted_at = found
+        if _unfinished().filter(pk=request_id).update(**_final_fields(outcome, accepted_at)):
+            ended.append(Ended(outcome, owner_id, key_id, accepted_at))
+    return ended
+
+
+def _open_rows(request_ids: Sequence[str]) -> dict[str, tuple[int, int | None, float]]:
+    """Owner, key, and when they were accepted (Unix seconds), by id, of those that have no final state yet."""
+    found = {}
     for batch in _batches(list(request_ids), 500):
-        times = _unfinished().filter(pk__in=batch).values_list("pk", "created_at")
-        found |= {str(pk): accepted.timestamp() for pk, accepted in times}
+        rows = _unfinished().filter(pk__in=batch).values_list("pk", "owner_id", "key_id", "created_at")
+        found |= {str(pk): (owner, key, accepted.timestamp()) for pk, owner, key, accepted in rows}
     return found
 
 
@@ -159,6 +233,10 @@ def _ms(start: float, end: float) -> float:
 
 def _time(seconds: float) -> datetime | None:
     return datetime.fromtimestamp(seconds, UTC) if seconds else None
+
+
+def _seconds(time: datetime | None) -> float:
+    return time.timestamp() if time else 0.0
 
 
 def _batches(items: list[str], size: int) -> Iterable[list[str]]:

@@ -30,11 +30,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A request that was not admitted, and why. `detail` is for people and has the numbers."""
+    """A request that was not admitted, and why. `detail` is for people and has the numbers; `tokens`: of its prompt."""
 
     request_id: str
     reason: str  # a WaitReason
     detail: str
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,17 +32,20 @@ class WaitingReasons:
         why, detail = plan.blocked
         if why is WaitReason.PAUSED:
             return tuple(
-                Waiting(request.request_id, str(why), f"{detail}; {place} ahead")
-                for place, request in enumerate(self._order)
+                _waiting(request, why, f"{detail}; {place} ahead") for place, request in enumerate(self._order)
             )
         if plan.head is None:
             return self._reasons
-        head = Waiting(plan.head.request_id, str(why), detail)
+        head = _waiting(plan.head, why, detail)
         return tuple(head if waiting.request_id == head.request_id else waiting for waiting in self._reasons)
 
     def _reason(self, request: Request, place: int) -> Waiting:
         shares = self._queue.shares
         if shares.at_cap(request.user):
             detail = f"its user has {shares.running(request.user)} running"
-            return Waiting(request.request_id, str(WaitReason.USER_CAP), detail)
-        return Waiting(request.request_id, str(WaitReason.BEHIND), f"{place} ahead")
+            return _waiting(request, WaitReason.USER_CAP, detail)
+        return _waiting(request, WaitReason.BEHIND, f"{place} ahead")
+
+
+def _waiting(request: Request, why: WaitReason, detail: str) -> Waiting:
+    return Waiting(request.request_id, str(why), detail, len(request.prompt_ids))

@@ -12,7 +12,7 @@ from typing import Any
 
 PARTS = ("queue", "prefill", "decode", "batchmates", "preempted", "stalled", "deliver")
 ACCEPT = "accept"  # of queue: from the socket to the engine's queue
-EARLIER = "earlier"  # of queue: in an engine that was lost
+EARLIER = "earlier"  # of queue: before an engine or the broker lost it
 ITERATION = "iteration"  # of queue: until the iteration that was under way had ended
 _LEAST = 0.0005  # ms; less is nothing, once it is rounded
 

@@ -3,7 +3,8 @@
 Knows: requests, seats, the token budget, who gives out blocks. Must not know: torch, text, the clock (moments are
 handed in).
 
-Who waits, and who of them is next, is the queue's affair (waiting_queue.py); how many may join, the policy's.
+Who waits, and who of them is next, is the queue's affair (waiting_queue.py); how many may join, the policy's; why the
+first in line does not, is told by admission.py.
 Running requests go on in every iteration, each with one token at least; long prompts are computed in chunks beside the
 decodes (Sarathi, OSDI 2024), so none waits for a prefill to end; the pace (pace.py) says how long a chunk may take.
 
@@ -20,15 +21,15 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 
-from inference.scheduling.cost_model import Load
+from inference.scheduling.admission import Admission
 from inference.scheduling.deadlines import Deadlines
 from inference.scheduling.drafts import Drafting
 from inference.scheduling.gate import Gate
 from inference.scheduling.kv_manager import KVManager
 from inference.scheduling.ledger import Waiting
-from inference.scheduling.pace import Pace, PrefillRoom
+from inference.scheduling.pace import Pace
 from inference.scheduling.plan import Schedule, ScheduledRow
-from inference.scheduling.policies import BatchingPolicy, ContinuousPolicy, Room, Situation
+from inference.scheduling.policies import BatchingPolicy, ContinuousPolicy
 from inference.scheduling.reasons import WaitingReasons
 from inference.scheduling.request import Request, RequestRefused, RequestState, WaitReason
 from inference.scheduling.seats import Seats
@@ -75,6 +76,7 @@ class Scheduler:
         self.gate = Gate()
         self._displaced: list[Request] = []  # since the last iteration
         self._reasons = WaitingReasons(self.queue)
+        self._admission = Admission(self)
 
     @property
     def waiting(self) -> dict[str, Request]:
@@ -119,13 +121,13 @@ class Scheduler:
         if (why := self.gate.why_closed(now)) is not None:
             plan.head, plan.blocked = self.queue.head(now), (WaitReason.PAUSED, why)
             return plan
-        plan.prefill_room = self._prefill_room()
+        plan.prefill_room = self._admission.prefill_room()
         self._continue_running(plan)
         self._switch_if_drained()
-        room = self._room(now)
+        room = self._admission.room(now)
         joined: list[int] = []
         while (request := self.queue.head(now)) is not None:
-            plan.head, plan.blocked = request, self._no_place(request, plan, room, len(joined))
+            plan.head, plan.blocked = request, self._admission.no_place(request, plan, room, len(joined))
             if plan.blocked:
                 break
             try:
@@ -135,7 +137,7 @@ class Scheduler:
                 plan.broken.append(request)
                 self.remove(request)
                 continue
-            plan.blocked = self._no_room(request, found, plan)
+            plan.blocked = self._admission.no_room(request, found, plan)
             if plan.blocked:
                 break
             if request.started_ms is None:
@@ -213,7 +215,7 @@ class Scheduler:
             return min(opens, self.deadlines.next_ms())
         if self._batch_goes_on() or not self.waiting or self.next_policy is not None:
             return now
-        return min(now + self.policy.opens_in_ms(self._situation(now)), self.deadlines.next_ms())
+        return min(now + self._admission.opens_in_ms(now), self.deadlines.next_ms())
 
     def waiting_reasons(self, plan: Schedule) -> tuple[Waiting, ...]:
         """The first waiting requests, each with the reason why it is not in the iteration that was just planned."""
@@ -231,35 +233,6 @@ class Scheduler:
         displaced, self._displaced = self._displaced, []
         return [request for request in displaced if request.state is RequestState.WAITING]
 
-    def _situation(self, now: float) -> Situation:
-        return Situation(
-            running=len(self.running) + len(self.queue.preempted),
-            waiting=len(self.waiting) - len(self.queue.preempted),
-            oldest_wait_ms=lambda: now - min(request.arrived_ms for request in self.waiting.values()),
-            iterations_left=self._iterations_left,
-        )
-
-    def _iterations_left(self) -> int:
-        """Of the running requests, if none is preempted or starved of budget."""
-        return max(
-            (-(-max(0, len(r.prompt_ids) - r.num_computed_tokens) // self.chunk) + r.params.max_tokens
-             - len(r.output_ids) for r in self.running.values()), default=0,
-        )  # fmt: skip
-
-    def _room(self, now: float) -> Room:
-        if self.next_policy is not None:
-            running = len(self.running) + len(self.queue.preempted)
-            return Room(0, f"switching to the {self.next_policy.name} policy: {running} running requests end first")
-        return self.policy.room(self._situation(now))
-
-    def _prefill_room(self) -> PrefillRoom | None:
-        if self.pace.gap_ms is None:
-            return None
-        decoding = [r for r in self.running.values() if not r.in_prefill]
-        reads = sum(r.num_tokens for r in decoding)
-        prompts = len(self.running) - len(decoding) + min(len(self.waiting), self.seats.free_count)
-        return self.pace.room(Load(len(decoding), reads, len(decoding)), prompts)
-
     def _continue_running(self, plan: Schedule) -> None:
         """Give every running request its tokens, by rank, and preempt from the other end where blocks run out."""
         for request in list(self.running.values()):
@@ -275,27 +248,6 @@ class Scheduler:
                     break
             else:
                 self._put(request, count, plan)
-
-    def _no_place(self, request: Request, plan: Schedule, room: Room, joined: int) -> tuple[WaitReason, str] | None:
-        """Why this one, the first in line, can't join now, before its blocks are looked at; None if nothing speaks
-        against it."""
-        if request.started_ms is None and joined >= room.count:
-            return WaitReason.POLICY, room.why
-        if not self.seats.free_count:
-            idle = f", {len(self.seats.idle)} of them idle" if self.seats.idle else ""
-            return WaitReason.NO_SEAT, f"seats {self.max_num_seqs} of {self.max_num_seqs}{idle}"
-        if plan.preempted:
-            return WaitReason.NO_KV, f"{len(plan.preempted)} lost their blocks in this iteration"
-        return None
-
-    def _no_room(self, request: Request, found: list[int], plan: Schedule) -> tuple[WaitReason, str] | None:
-        if too_little := self.kv.why_too_little(request, found, plan.promised):
-            return WaitReason.NO_KV, too_little
-        if plan.num_tokens >= self.max_num_batched_tokens:
-            return WaitReason.NO_BUDGET, f"budget {plan.num_tokens} of {self.max_num_batched_tokens}"
-        if plan.prefill_room is not None and plan.prefill_room.is_spent:
-            return WaitReason.NO_BUDGET, f"{plan.num_tokens} tokens fit {plan.prefill_room.why}"
-        return None
 
     def _admit(self, request: Request, found: list[int], plan: Schedule, now: float) -> None:
         self.kv.begin(request, found)

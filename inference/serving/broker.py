@@ -10,6 +10,7 @@ Keys, all under one prefix:
     cancelled:{id}    flag: cancel was asked for      control    stream: the same as an event, and what staff asks of an
                                                                  engine, by its name
     engine:{consumer} heartbeat, expires by itself    engines    sorted set of consumers seen
+    epoch:{engine}    the newest one that was given out to a process of that engine
     ledger:{engine}   stream of iteration records, capped
     ledger-segment:{engine}:{epoch}:{first}   older ones, compressed (see segments.py), expire by themselves
     ledger-segments:{engine}                  sorted set of them by when they were written

@@ -25,6 +25,8 @@ from inference.serving.logs import Claim, ClaimResult, Log, Outgoing
 from inference.serving.messages import Finish, Queued
 from inference.serving.segments import SegmentInfo
 
+EPOCH_KEPT = 30 * 86400  # seconds; by then the clock is past it
+
 
 class NoGroup(Exception):
     """There is no consumer group: the broker is new, or it has lost its state."""
@@ -47,6 +49,15 @@ class EngineBroker(Broker):
         self._publish = self.redis.register_script(scripts.PUBLISH)
         self._release = self.redis.register_script(scripts.RELEASE)
         self._take_over = self.redis.register_script(scripts.TAKE_OVER)
+        self._next_epoch = self.redis.register_script(scripts.NEXT_EPOCH)
+
+    async def next_epoch(self, engine: str, least: int) -> int:
+        """For a process of that engine that starts: `least`, or more where one before it had that."""
+        return await self._next_epoch(keys=[self.key("epoch", engine)], args=[least, EPOCH_KEPT])
+
+    async def keep_epoch(self, engine: str, epoch: int) -> None:
+        """Tell a broker that lost its state which one was given out."""
+        await self.redis.set(self.key("epoch", engine), epoch, ex=EPOCH_KEPT, nx=True)
 
     async def create_group(self) -> None:
         try:

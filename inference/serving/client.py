@@ -25,6 +25,8 @@ from inference.serving.ledger_reader import BlockMap, LedgerReader, Span
 from inference.serving.logs import Event, Log, News
 from inference.serving.messages import Control, Delta, EngineStatus, Finish, Queued, Submission
 from inference.serving.record_lines import RecordLine, RecordName, line_of
+from inference.serving.tally import BUCKETS, SEPARATOR, SUM, Tally
+from inference.serving.totals_store import WEB, TotalsStore
 
 log = logging.getLogger("batchscope.client")
 
@@ -112,7 +114,7 @@ class EngineClient:
         return await self.broker.cancel(request_id)
 
     async def control(self, control: Control) -> None:
-        """Ask something of an engine: it answers with its next status, or with a line in its log."""
+        """Ask something of an engine: it answers with its next status, or, where it refuses, with a sentence in that status."""
         await self.broker.control(control)
 
     async def log(self, request_id: str) -> Log:
@@ -242,7 +244,11 @@ class EngineClient:
 
 
 __all__ = [
+    "BUCKETS",
+    "SEPARATOR",
+    "SUM",
     "UNREACHABLE",
+    "WEB",
     "BlockMap",
     "Control",
     "Delta",
@@ -258,6 +264,8 @@ __all__ = [
     "RecordName",
     "Span",
     "Submission",
+    "Tally",
+    "TotalsStore",
     "end_tasks",
     "line_of",
 ]

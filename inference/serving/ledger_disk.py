@@ -53,6 +53,15 @@ class LedgerDisk:
         """All that are kept of an engine, oldest first."""
         return sorted(info for info, _ in _listed(self._of(engine)))
 
+    def newest_epoch(self, engine: str) -> int:
+        """0 where nothing is kept of it."""
+        try:
+            with os.scandir(self._of(engine)) as entries:
+                found = (NAME.fullmatch(entry.name) for entry in entries)
+                return max((int(match[1]) for match in found if match), default=0)
+        except OSError:
+            return 0
+
     def read(self, engine: str, info: SegmentInfo) -> bytes | None:
         """None where it is not there any more, or can't be read."""
         try:

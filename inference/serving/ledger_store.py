@@ -53,16 +53,21 @@ class _Pending:
 
 
 class LedgerStore:
-    """`add` each record once, in order; let `archive` run; `close` at the end."""
+    """`add` each record once, in order; let `archive` run; `close` at the end. epoch: this process's; 0 as long as it
+    is not known."""
 
     def __init__(self, broker: EngineBroker, engine: str, epoch: int, keep: LedgerKeep) -> None:
-        self._broker, self._engine, self._epoch, self._keep = broker, engine, epoch, keep
+        self._broker, self._engine, self.epoch, self._keep = broker, engine, epoch, keep
         self._disk = LedgerDisk(keep.folder) if keep.folder is not None and keep.disk else None
         self._writer = SegmentWriter(engine, epoch)
         self._opened = 0.0
         self._pending: deque[_Pending] = deque(maxlen=MOST_PENDING)
         self._adopted = self._broken = self._disk_refuses = False
         self._pruned = -math.inf
+
+    def newest_on_disk(self) -> int:
+        """The newest epoch of which a process of this name has left something there; 0: of none."""
+        return self._disk.newest_epoch(self._engine) if self._disk is not None else 0
 
     def add(self, record: Any, line: bytes) -> None:
         """record: an IterationRecord; line: the same as JSON. Never raises: outputs go the same way, and they matter
@@ -94,7 +99,7 @@ class LedgerStore:
 
     async def do_due(self) -> None:
         """Adopt, close, write and prune, once."""
-        if not self._adopted:
+        if not self._adopted and self.epoch:
             try:
                 await self._adopt()
             except (KeyError, TypeError, ValueError) as error:  # of another version
@@ -148,7 +153,7 @@ class LedgerStore:
         told = [(orjson.loads(line), line) for line in await self._broker.newest_records(self._engine, LEDGER_LENGTH)]
         reader = LedgerReader(self._broker, self._keep.folder)
         kept = {span.epoch: span.last for span in await reader.closed_spans(self._engine)}
-        for epoch in sorted({record["epoch"] for record, _ in told if record["epoch"] < self._epoch}):
+        for epoch in sorted({record["epoch"] for record, _ in told if record["epoch"] < self.epoch}):
             rest = [(r, line) for r, line in told if r["epoch"] == epoch and r["n"] > kept.get(epoch, 0)]
             if not rest:
                 continue

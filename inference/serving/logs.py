@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from inference.scheduling.receipt import Past
+from inference.serving.lost import Lost
 from inference.serving.messages import Delta, Finish, Queued
 
 Event = Delta | Finish
@@ -67,23 +68,25 @@ class Log:
         """All ids of the answer so far, those of the finish left out."""
         return [token_id for delta in self.deltas for token_id in delta.token_ids]
 
-    def past(self, submitted_at: float, now: float) -> Past | None:
+    def past(self, submitted_at: float, now: float, lost: Lost | None = None) -> Past | None:
         """Where a request's time went before `now`, all Unix seconds; None where no engine had it. Who waited for whom
-        is not known any more: from its first token to its last one all counts as its own."""
+        is not known any more: from its first token to its last one all counts as its own. lost: a run of which the log
+        does not tell."""
         deltas = self.deltas
         last = deltas[-1].created_at if deltas else self.claimed_at
         if not last:
-            return None
+            return None if lost is None else lost.past(submitted_at, now)
         first = deltas[0].created_at if deltas else last
         started = min(first, deltas[0].started_at or first) if deltas else last
         since = min(submitted_at or started, started)
-        return Past(
+        past = Past(
             earlier=1000 * (started - since),
             prefill=1000 * (first - started),
             decode=1000 * max(0.0, last - first - self.gaps),
             stalled=1000 * (self.gaps + max(0.0, now - last)),
             ttft=1000 * (first - since) if deltas else None,
         )
+        return past if lost is None else lost.before(past, since)
 
     @classmethod
     def of(cls, entries: Iterable[tuple[bytes, Sequence[bytes]]]) -> Log:

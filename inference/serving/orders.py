@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from inference.config import SamplingParams
 from inference.scheduling.receipt import Past
 from inference.serving.logs import Claim, Log
+from inference.serving.lost import Lost
 from inference.serving.messages import Control
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class Add:
     """Run this request. `output_ids`: tokens that an earlier worker produced; `next_seq`: where its log goes on.
 
     submitted_at: Unix seconds, 0 where nobody knows.  grammar: of its response_format.  log: as it was claimed.
+    lost: where the broker had lost it, and it was put back.
     """
 
     claim: Claim
@@ -35,6 +37,7 @@ class Add:
     submitted_at: float = 0.0
     grammar: Grammar | None = None
     log: Log = field(default_factory=Log)
+    lost: Lost | None = None
 
     @property
     def age(self) -> float:
@@ -44,7 +47,7 @@ class Add:
     @property
     def past(self) -> Past | None:
         """Where these went, if another engine had it."""
-        return self.log.past(self.submitted_at, time.time())
+        return self.log.past(self.submitted_at, time.time(), self.lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,16 @@ class DropAll:
 
 
 @dataclass(frozen=True, slots=True)
+class Refuse:
+    """Say that what was asked for by a control can't be done: it came to nothing on its way already."""
+
+    action: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Leave the loop before the next step."""
 
 
-Order = Add | Cancel | Control | Drop | DropAll | Stop
+Order = Add | Cancel | Control | Drop | DropAll | Refuse | Stop

@@ -1,4 +1,4 @@
-"""The broker's atomic steps, in Lua: submit, cancel, claim, publish, release, take over.
+"""The broker's atomic steps, in Lua: submit, cancel, claim, publish, release, take over, the next epoch.
 
 Knows: the shape of the streams. Must not know: what is in a message (bodies are opaque), who calls.
 
@@ -139,4 +139,11 @@ for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], '{GROUP}')) 
   end
 end
 return taken
+"""
+
+# KEYS epoch. ARGV the least that it may be, seconds to keep. Returns an engine's next epoch: more than any before.
+NEXT_EPOCH = """
+local epoch = math.max(tonumber(ARGV[1]), tonumber(redis.call('GET', KEYS[1]) or 0) + 1)
+redis.call('SET', KEYS[1], string.format('%.0f', epoch), 'EX', ARGV[2])
+return epoch
 """

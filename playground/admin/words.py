@@ -20,7 +20,7 @@ PARTS: dict[str, Any] = {
 }
 REASONS: dict[str, Any] = {
     "accept": _("on its way to the engine"),
-    "earlier": _("in an engine that was lost"),
+    "earlier": _("in a queue that was lost"),
     "iteration": _("for the end of an iteration"),
     "no_seat": _("no seat free"),
     "no_kv": _("no KV blocks free"),

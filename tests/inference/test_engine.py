@@ -77,7 +77,7 @@ def test_generate_wants_the_engine_for_itself() -> None:
 def test_generate_that_is_broken_off_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = toy_engine()
     with monkeypatch.context() as patch:
-        patch.setattr(engine._runner, "execute", lambda batch: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(engine._passes.runner, "execute", lambda batch: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             engine.generate(["abc", "d"], GREEDY)
     assert (engine.has_work, engine.pool.held_count) == (False, 0)

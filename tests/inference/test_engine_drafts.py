@@ -274,7 +274,7 @@ def test_a_format_holds_at_every_token() -> None:
 
 def breaking(breaks: Callable[[list[int]], bool], drafts: int) -> Engine:
     engine = engine_of(drafts)
-    engine._runner.model.breaks = breaks  # type: ignore[attr-defined]
+    engine._passes.runner.model.breaks = breaks  # type: ignore[attr-defined]
     return engine
 
 
@@ -296,7 +296,7 @@ def test_nan_that_drafts_brought_is_none_of_the_request() -> None:
     """A weight of zero times NaN is NaN, so a draft can spoil the positions before it. It is computed again without."""
     (whole,) = engine_of(0).generate([PROMPTS[0]], LONG)
     engine = engine_of(8)
-    forward, spoilt = engine._runner.model.forward, []
+    forward, spoilt = engine._passes.runner.model.forward, []
 
     def spoil(batch: Any, cache: Any) -> Any:
         logits = forward(batch, cache)
@@ -305,7 +305,7 @@ def test_nan_that_drafts_brought_is_none_of_the_request() -> None:
             logits[:] = float("nan")
         return logits
 
-    engine._runner.model.forward = spoil  # type: ignore[method-assign]
+    engine._passes.runner.model.forward = spoil  # type: ignore[method-assign]
     (output,) = engine.generate([PROMPTS[0]], LONG)
     assert spoilt
     assert told(output) == told(whole)

@@ -1,9 +1,13 @@
 """A request that goes wrong fails alone; a broken device ends the engine."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from support.clock import at_once
+from support.late import made_late
 from support.toy import ToyModel, ToyTokenizer, toy_engine
 
 from inference.config import SamplingParams
@@ -66,7 +70,7 @@ def test_blocks_of_a_numerical_error_are_zeroed() -> None:
         blocks = [*engine.scheduler.running["bad"].block_table] if engine.scheduler.running else []
         engine.step()
     assert len(blocks) == 2
-    pages = engine._runner.cache.layers[0][0]
+    pages = engine._passes.runner.cache.layers[0][0]
     assert not pages[blocks].any()
     assert (pages[2:] == -1).all(), "and no others"
 
@@ -117,6 +121,24 @@ def test_a_detokeniser_that_raises() -> None:
     expect_only_bad_fails(run_all(engine), "internal", "this request failed in the engine; the others go on")
 
 
+@pytest.mark.parametrize("device", [at_once, made_late])
+def test_one_whose_last_text_fails_had_a_seat_until_its_last_token(device: Callable[[Engine], Engine]) -> None:
+    ids = toy_engine().generate([BAD], PARAMS)[0].token_ids
+    count = next(n for n in range(3, 11) if ids[n - 1] not in ids[: n - 1])
+    engine = device(toy_engine())
+    engine.tokenizer = Spoilt(ids[count - 1])
+    engine.add_request([5, 6], replace(PARAMS, max_tokens=1), request_id="a")
+    engine.add_request(BAD, replace(PARAMS, max_tokens=count), request_id="bad")
+    ends: dict[str, RequestFinish] = {}
+    while engine.has_work:
+        ends |= {finish.request_id: finish for finish in engine.step().finishes}
+    told = [one for record in engine.ledger.records for one in record.finished if one.request_id == "bad"]
+    assert [(one.reason, one.seat) for one in told] == [("error", 1)]
+    bad = ends["bad"]
+    assert (bad.error_code, bad.completion_tokens) == ("internal", count)
+    assert engine.pool.available_count == engine.pool.num_blocks
+
+
 def test_a_device_that_raises_ends_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: Sampler, logits: torch.Tensor, rows: Any) -> list[int]:
         raise torch.AcceleratorError("device-side assert")
@@ -131,6 +153,6 @@ def test_a_device_that_raises_ends_the_engine(monkeypatch: pytest.MonkeyPatch) -
 def test_a_model_that_raises_ends_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = toy_engine()
     engine.add_request([5, 6], PARAMS)
-    monkeypatch.setattr(engine._runner, "execute", lambda batch: 1 / 0)
+    monkeypatch.setattr(engine._passes.runner, "execute", lambda batch: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         engine.step()

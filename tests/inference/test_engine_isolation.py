@@ -83,7 +83,7 @@ def test_blocks_of_the_poisoned_are_clean_and_never_found(make: Callable[..., En
         _, codes = run(engine, {"bad": bad})
         assert codes == {"bad": "numerical_error"}
         assert (engine.pool.cached_count, engine.pool.held_count) == (0, 0)
-        assert not any(torch.isnan(cache).any() for layer in engine._runner.cache.layers for cache in layer)
+        assert not any(torch.isnan(cache).any() for layer in engine._passes.runner.cache.layers for cache in layer)
     healthy = {f"r{i}": prompt[:12] for i, prompt in enumerate(prompts(4, seed=3))}
     assert run(engine, healthy)[0] == run(make(kv_blocks=16, max_num_batched_tokens=64, block_size=4), healthy)[0]
 
@@ -99,7 +99,7 @@ def test_what_lies_in_free_blocks_has_no_effect(make: Callable[..., Engine], blo
     def poisoned_step() -> Any:
         held = {b for r in engine.scheduler.running.values() for b in r.block_table} | engine.pool._cached.keys()
         free = [block for block in range(engine.pool.num_blocks) if block not in held]
-        for layer in engine._runner.cache.layers:
+        for layer in engine._passes.runner.cache.layers:
             for cache in layer:
                 cache[free] = torch.nan
         return step()

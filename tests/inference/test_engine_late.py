@@ -72,13 +72,13 @@ class Clock:
         return self.passes / 100
 
     def watch(self, engine: Engine) -> None:
-        execute = engine._runner.execute
+        execute = engine._passes.runner.execute
 
         def counted(batch: Any) -> Any:
             self.passes += 1
             return execute(batch)
 
-        engine._runner.execute = counted  # type: ignore[method-assign]
+        engine._passes.runner.execute = counted  # type: ignore[method-assign]
 
 
 def told(engine: Engine, jobs: list[Job], clock: Clock, users: int) -> list[StepOutput]:
@@ -248,7 +248,7 @@ def order_of(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return wrapper
 
-    monkeypatch.setattr(engine._runner, "execute", noted("launch", engine._runner.execute))
+    monkeypatch.setattr(engine._passes.runner, "execute", noted("launch", engine._passes.runner.execute))
     monkeypatch.setattr(Answer, "tell", noted("tell", Answer.tell))
     monkeypatch.setattr(Answer, "take", noted("take", Answer.take))
     return events
@@ -271,7 +271,7 @@ def test_without_such_a_device_nothing_waits(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_record_has_the_devices_time_for_its_pass() -> None:
     engine = made_late(toy_engine())
     engine.generate([[5, 6]], PARAMS)
-    assert isinstance(engine._runner, LateRunner)
+    assert isinstance(engine._passes.runner, LateRunner)
     for record in engine.ledger.records:
         assert all(getattr(record, phase) >= 0 for phase in PHASES)
         assert record.forward <= 2.0 or record.sample == 0, "waiting is no part of sampling"

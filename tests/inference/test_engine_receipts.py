@@ -3,58 +3,26 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from support.carrying import random_jobs, tight_settings
+from support.clock import BEGIN, Clock, at_once
 from support.late import made_late
 from support.toy import VOCAB, ToyModel, toy_engine
 
-from inference.config import SamplingParams
+from inference.config import POLICIES, SamplingParams
 from inference.engine import Engine
 from inference.scheduling.outputs import RequestFinish
 from inference.scheduling.receipt import PARTS, Past
 from inference.scheduling.request import FinishReason
 
 
-def at_once(engine: Engine) -> Engine:
-    """A device that is done when it comes back."""
-    return engine
-
-
-class Clock:
-    """Goes on by what a pass computes, and by a little at each look, so that no moment is like another."""
-
-    def __init__(self) -> None:
-        self.ms = 5000.0
-
-    def perf_counter(self) -> float:
-        self.ms += 0.003
-        return self.ms / 1000
-
-    def time(self) -> float:
-        return 1.7e9 + self.ms / 1000
-
-    def watch(self, engine: Engine) -> None:
-        execute = engine._runner.execute
-
-        def timed(batch: Any) -> Any:
-            self.ms += 2.0 + 0.1 * len(batch.token_ids)
-            return execute(batch)
-
-        engine._runner.execute = timed  # type: ignore[method-assign]
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    for module in ("inference.step", "inference.engine", "inference.flight"):
-        fake = SimpleNamespace(perf_counter=clock.perf_counter, time=clock.time, sleep=lambda seconds: None)
-        monkeypatch.setattr(f"{module}.time", fake)
-    return clock
+    return Clock.installed(monkeypatch)
 
 
 def load_of(engine: Engine, clock: Clock, seed: int, count: int) -> dict[str, tuple[float, RequestFinish, float]]:
@@ -85,7 +53,7 @@ def check_receipt(came: float, finish: RequestFinish, told: float) -> None:
     assert min(receipt[part] for part in PARTS) >= 0.0
     assert sum(receipt[part] for part in PARTS) == pytest.approx(total, rel=0.01, abs=0.01)
     assert sum(details["queue"].values()) == pytest.approx(receipt["queue"], abs=0.01)
-    ended = (finish.finished_at - 1.7e9) * 1000
+    ended = (finish.finished_at - BEGIN) * 1000
     assert total == pytest.approx(ended - came, rel=0.01, abs=0.2)
     assert came + total <= told + 0.1
     shown = sum(one["ms"] for one in details["batchmates"])
@@ -95,17 +63,19 @@ def check_receipt(came: float, finish: RequestFinish, told: float) -> None:
     )
     assert (details["ttft"] is None) == (finish.completion_tokens == 0)
     if details["ttft"] is not None:
-        assert details["ttft"] == pytest.approx((finish.first_token_at - 1.7e9) * 1000 - came, abs=0.2)
+        assert details["ttft"] == pytest.approx((finish.first_token_at - BEGIN) * 1000 - came, abs=0.2)
         assert 0 < details["first_iteration"] <= details["last_iteration"]
 
 
 @pytest.mark.parametrize("device", [at_once, made_late])
-@pytest.mark.parametrize(("policy", "drafts"), [("continuous", 0), ("continuous", 4), ("static", 0), ("dynamic", 0)])
+@pytest.mark.parametrize("drafts", [0, 4])
+@pytest.mark.parametrize("policy", POLICIES)
 def test_the_parts_of_every_receipt_add_up(
     clock: Clock, device: Callable[[Engine], Engine], policy: str, drafts: int
 ) -> None:
     """504 requests over all cases: too few blocks and seats, chunks, prefixes, users at their cap, cancels, expiry."""
-    reasons, ends, preemptions, caused, paid = set(), set(), 0, 0.0, 0.0
+    reasons, ends, preemptions, caused, paid, guessed = set(), set(), 0, 0.0, 0.0, 0
+    chunks: Counter[tuple[int, str]] = Counter()
     for seed in range(4):
         draw = random.Random(seed)
         sizes = tight_settings(draw, random_jobs(draw, range(1, VOCAB), 20, 60, ()), 4, 7)
@@ -117,6 +87,9 @@ def test_the_parts_of_every_receipt_add_up(
         clock.watch(device(engine))
         found = load_of(engine, clock, seed, 126)
         assert len(found) == 126
+        for record in engine.ledger.records:
+            guessed += sum(row.accepted for row in record.rows)
+            chunks.update((seed, row.request_id) for row in record.rows if row.kind == "prefill")
         for came, finish, told in found.values():
             check_receipt(came, finish, told)
             reasons |= set(finish.receipt["details"]["queue"])
@@ -128,6 +101,8 @@ def test_the_parts_of_every_receipt_add_up(
     assert reasons >= {"behind", "user_cap", "no_kv" if policy == "continuous" else "policy"}
     assert ends >= {FinishReason.STOP, FinishReason.LENGTH, FinishReason.CANCELLED, FinishReason.EXPIRED}
     assert preemptions > 0
+    assert max(chunks.values()) > 2, "no prompt was computed in chunks"
+    assert (guessed > 0) == (drafts > 0)
     assert paid > 0
     assert caused == pytest.approx(paid, rel=0.05)
 

@@ -34,7 +34,7 @@ def on_gpu() -> Callable[[str], LoadedModel]:
 
 def graphs_of(engine: Engine) -> int:
     """Recorded so far; -1 where none are to be, or one could not be recorded."""
-    graphs = engine._runner._graphs
+    graphs = engine._passes.runner._graphs
     return -1 if graphs is None else len(graphs._graphs)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
@@ -212,8 +213,7 @@ def service() -> Any:
 
 
 @pytest.fixture
-def command(service: Any, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr("playground.management.commands.control.SHOWN_AFTER", 0.6)
+def command(service: Any, settings: Any) -> Any:
     settings.BATCHSCOPE = Settings(redis_url=service.url)
 
     def call(*words: str) -> str:
@@ -245,6 +245,44 @@ def test_from_the_command_line(command: Any) -> None:
     ):
         with pytest.raises(CommandError, match=sentence):
             command(*words)
+
+
+def test_a_refusal_of_the_engine_is_said_on_the_command_line(settings: Any) -> None:
+    with brokers.private() as valkey:
+        worker = WorkerProcess(valkey.url, "toy")
+        settings.BATCHSCOPE = Settings(redis_url=valkey.url)
+
+        def call(*words: str) -> str:
+            out = io.StringIO()
+            call_command("control", *words, stdout=out)
+            return out.getvalue()
+
+        try:
+            while True:
+                with contextlib.suppress(CommandError):
+                    if "ready" in call("show"):
+                        break
+            with pytest.raises(
+                CommandError, match="toy refuses: the engine is not paused; pause it, then step"
+            ) as told:
+                call("step")
+            assert told.value.returncode == 1
+            assert call("pause").startswith("toy: paused")
+            assert call("step").startswith("toy: paused")
+            assert call("set", "--kv-blocks", "64").strip().endswith("kv_blocks 64")
+        finally:
+            worker.close()
+
+
+def test_an_engine_that_does_not_answer(command: Any, service: Any, settings: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("playground.management.commands.control.WITHIN", 0.3)
+
+    async def nowhere(client: Any, control: Any) -> None:
+        pass
+
+    monkeypatch.setattr("playground.management.commands.control.hand_on", nowhere)
+    with pytest.raises(CommandError, match=r"w has not answered within 0\.3 s"):
+        command("pause")
 
 
 def test_from_the_command_line_where_they_are_off_or_nothing_runs(settings: Any, tmp_path: Any) -> None:

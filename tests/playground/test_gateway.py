@@ -216,7 +216,7 @@ async def test_another_web_process_that_follows_keeps_it_alive(gateway, user, st
 async def test_a_full_queue_refuses_with_true_numbers(gateway, user):
     for _ in range(50):
         await gateway.submit(user, prompt=PROMPT, params=PARAMS)
-    with pytest.raises(RequestRefused, match="50 requests wait or run, and 50 are allowed") as refusal:
+    with pytest.raises(RequestRefused, match="50 requests wait or run, and 50 are allowed; try again in") as refusal:
         await gateway.submit(user, prompt=PROMPT, params=PARAMS)
     assert refusal.value.code == "queue_full"
     assert await InferenceRequest.objects.acount() == 50

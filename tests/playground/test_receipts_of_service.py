@@ -107,3 +107,26 @@ async def test_a_request_that_no_engine_had_has_a_receipt(alice: User, gateway: 
     row = await InferenceRequest.objects.aget(pk=request_id)
     assert row.receipt["queue"] == receipt["queue"]
     await browser.disconnect()
+
+
+async def test_what_the_broker_lost_was_stalled(alice: User, gateway: Gateway, worker: WorkerProcess) -> None:
+    browser = await Browser.of(alice)
+    await browser.ask(type="generate", prompt="abc", params={"max_tokens": 200, "ignore_eos": True})
+    request_id = (await browser.hear("accepted"))["request_id"]
+    await browser.hear("delta")
+    while (row := await InferenceRequest.objects.aget(pk=request_id)).started_at is None:
+        await asyncio.sleep(0.02)
+    assert row.state == "running"
+    assert row.first_token_at is not None
+    assert row.created_at <= row.started_at <= row.first_token_at
+    begun = time.time()
+    await gateway.client.broker.redis.flushall()
+    finished = await browser.hear("finished")
+    receipt = finished["receipt"]
+    assert receipt["stalled"] >= 1000 * (begun - row.started_at.timestamp())
+    assert sum(receipt[part] for part in PARTS) == pytest.approx(receipt["total"], abs=0.01)
+    assert receipt["details"]["queue"].get("accept", 0.0) < receipt["stalled"]
+    assert receipt["details"]["ttft"] == pytest.approx(
+        1000 * (row.first_token_at - row.created_at).total_seconds(), abs=SLACK
+    )
+    await browser.disconnect()

@@ -49,7 +49,7 @@ class LateRunner(ModelRunner):
 
 def made_late(engine: Engine) -> Engine:
     """The engine, on such a device from now on."""
-    runner = engine._runner = LateRunner(engine._runner)
+    runner = engine._passes.runner = LateRunner(engine._passes.runner)
     land = engine._land
 
     def wait_and_land(flight: Flight) -> None:

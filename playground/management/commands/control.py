@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from argparse import ArgumentParser
 from dataclasses import replace
 from typing import Any
@@ -16,11 +17,12 @@ from inference.serving.client import UNREACHABLE, Control, EngineClient, EngineS
 from playground import private_broker
 from playground.controls import hand_on, named
 
-SHOWN_AFTER = 1.0  # seconds: an engine renews its status twice a second
+WITHIN = 3.0  # seconds for an engine's answer: it renews its status twice a second
+LOOK_EVERY = 0.1  # seconds
 
 
 class Command(BaseCommand):
-    help = "Pauses, steps, slows or resizes a running engine, and prints what it says of itself a second later."
+    help = "Pauses, steps, slows or resizes a running engine, and prints what it says of itself then."
     requires_system_checks: Any = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -46,13 +48,30 @@ class Command(BaseCommand):
     async def _ask(self, url: str, control: Control) -> EngineStatus:
         client = EngineClient(url)
         try:
-            name = named(await client.engines(), control.engine).name
-            if control.action != "show":
-                await hand_on(client, replace(control, engine=name))
-                await asyncio.sleep(SHOWN_AFTER)
-            return named(await client.engines(), name)
+            status = named(await client.engines(), control.engine)
+            if control.action == "show":
+                return status
+            await hand_on(client, replace(control, engine=status.name))
+            return await _answer(client, status)
         finally:
             await client.close()
+
+
+async def _answer(client: EngineClient, before: EngineStatus) -> EngineStatus:
+    """What the engine says once it has answered. Raises CommandError where it refuses, which it alone can where its
+    requests would not fit any more, and where no answer comes."""
+    until = time.monotonic() + WITHIN
+    while time.monotonic() < until:
+        await asyncio.sleep(LOOK_EVERY)
+        status = named(await client.engines(), before.name)
+        if status.epoch != before.epoch:
+            raise CommandError(f"{before.name} has been started anew; ask again")
+        if status.answered == before.answered:
+            continue
+        if status.refused is not None:
+            raise CommandError(f"{status.name} refuses: {status.refused['text']}")
+        return status
+    raise CommandError(f"{before.name} has not answered within {WITHIN:g} s; an iteration under way ends first")
 
 
 def _control(options: dict[str, Any]) -> Control:

@@ -183,6 +183,14 @@ def test_reasons_follow_the_queue() -> None:
     assert d.state is RequestState.RUNNING
 
 
+def test_those_who_wait_are_told_with_the_length_of_their_prompts() -> None:
+    one = scheduler(seats=1)
+    added(one, request(3), request(5), request(70))
+    assert [w.tokens for w in one.waiting_reasons(iterate(one))] == [5, 70]
+    one.gate.pause()
+    assert [w.tokens for w in one.waiting_reasons(iterate(one))] == [5, 70]
+
+
 def test_reasons_follow_the_turn_of_users_while_nobody_comes_or_goes() -> None:
     one = scheduler(seats=1)
     for name, prompt, answer in (("b0", 5, 1), ("a0", 3, 9), ("a1", 3, 9), ("b1", 3, 9)):

@@ -12,7 +12,7 @@ import pytest
 from support.fake_engine import FakeTokenizer
 
 from inference.config import RequestRefused
-from inference.serving import link, prompts
+from inference.serving import intake, prompts
 from inference.serving.link import BrokerLink
 from inference.serving.messages import EngineStatus, Submission
 from inference.serving.orders import Add, Cancel, DropAll
@@ -118,5 +118,5 @@ async def test_what_was_taken_away_meanwhile_is_not_run(
     assert orders.empty()
 
 
-def test_the_link_renders_with_what_is_tested_here() -> None:
-    assert link.render is prompts.render
+def test_the_intake_renders_with_what_is_tested_here() -> None:
+    assert intake.render is prompts.render

@@ -1,9 +1,12 @@
 """What a log tells of where a request's time went before another engine has it."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from inference.scheduling.receipt import Past
 from inference.serving.logs import Log
+from inference.serving.lost import EndedRuns, Lost
 from inference.serving.messages import Delta
 
 
@@ -58,3 +61,44 @@ def test_clocks_that_disagree_make_nothing_negative():
     log = Log.of([claim(1, 90.0), entry(1, "delta", delta(1, 95.0, 96.0))])
     past = log.past(100.0, 94.0)
     assert min(past.earlier, past.prefill, past.decode, past.stalled, past.ttft) >= 0
+
+
+EMPTY = Log.of([(b"0-1", [b"entry", b"1-1"])])
+
+
+def test_the_broker_lost_one_that_waited():
+    """It went on waiting: what has gone by since it was put back is no part of this."""
+    assert EMPTY.past(100.0, 105.0, Lost(104.0)) == Past(4000.0, 0.0, 0.0, 0.0, None)
+
+
+def test_the_broker_lost_an_answer():
+    """All that was done from its begin on was done for nothing; when its reader had a first word does not change."""
+    assert EMPTY.past(100.0, 105.0, Lost(104.0, 101.0, 102.5)) == Past(1000.0, 0.0, 0.0, 4000.0, 2500.0)
+    assert EMPTY.past(0.0, 105.0, Lost(104.0, 101.0)) == Past(0.0, 0.0, 0.0, 4000.0, None)
+
+
+def test_the_engine_that_had_it_after_that_was_lost_too():
+    log = Log.of([claim(1, 104.5), entry(1, "delta", delta(1, 108.0, 106.0)), entry(1, "delta", delta(2, 109.0))])
+    past = log.past(100.0, 112.0, Lost(104.0, 101.0, 102.5))
+    assert past == Past(1000.0, 2000.0, 1000.0, 8000.0, 2500.0)
+    assert past.total == pytest.approx(12_000.0)
+    assert log.past(100.0, 112.0, Lost(104.0)) == log.past(100.0, 112.0)
+
+
+def test_clocks_that_disagree_lose_nothing_below_zero():
+    for lost in (Lost(90.0), Lost(90.0, 80.0, 85.0), Lost(200.0), Lost(200.0, 150.0, 160.0)):
+        for log in (EMPTY, Log.of([claim(1, 101.0)])):
+            past = log.past(100.0, 105.0, lost)
+            assert min(past.earlier, past.prefill, past.decode, past.stalled, past.ttft or 0.0) >= 0
+            assert past.total <= 15_000.0
+
+
+def test_the_engine_that_ran_it_knows_better():
+    ended = EndedRuns()
+    assert ended.known("a", Lost(9.0, 4.0, 5.0)) == Lost(9.0, 4.0, 5.0)
+    for started, first in ((3.0, 6.0), (7.0, 8.0)):
+        ended.keep(SimpleNamespace(request_id="a", started_at=started, first_token_at=first))
+    ended.keep(SimpleNamespace(request_id="b", started_at=0.0, first_token_at=0.0))
+    assert ended.known("a", Lost(9.0)) == Lost(9.0, 3.0, 6.0)
+    assert ended.known("a", Lost(9.0, 4.0, 5.0)) == Lost(9.0, 3.0, 5.0)
+    assert ended.known("b", Lost(9.0)) == Lost(9.0)

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import time
+from dataclasses import replace
 from itertools import pairwise
 
 from inference.scheduling.receipt import PARTS
@@ -63,6 +64,35 @@ async def test_a_request_whose_worker_died_was_stalled(client, start_worker, bro
     gap = max(b.created_at - a.created_at for a, b in pairwise(log.deltas))
     assert 0 < finish.receipt["stalled"] <= 1000 * gap
     assert finish.receipt["details"]["ttft"] <= 1000 * (log.deltas[0].created_at - sent.submitted_at) + 1
+
+
+async def test_what_the_broker_lost_was_stalled(client, start_worker, broker):
+    """Two run and one waits when all is lost; they are put back as the web side does it, which knows of no begin."""
+    start_worker("toy", step_seconds=0.01)
+    sent = [submission(name, tokens=120) for name in ("r1", "r2", "waits")]
+    for one in sent:
+        await client.submit(one)
+    following = [asyncio.create_task(all_of(client, one.request_id)) for one in sent]
+    for name in ("r1", "r2"):
+        await until(has_deltas, client, name, 20)
+    firsts = {name: (await client.log(name)).deltas[0] for name in ("r1", "r2")}
+    await broker.redis.flushall()
+    await asyncio.sleep(0.3)
+    again = [replace(one, put_back_at=time.time()) for one in sent]
+    for one in again:
+        await client.submit(one)
+    for one, events in zip(again, await asyncio.wait_for(asyncio.gather(*following), 60), strict=True):
+        receipt, details = events[-1].receipt, events[-1].receipt["details"]
+        check(one, events[-1])
+        before = 1000 * (one.put_back_at - one.submitted_at)
+        if (first := firsts.get(one.request_id)) is None:
+            assert receipt["stalled"] == 0
+            assert abs(details["queue"]["earlier"] - before) < 1
+            continue
+        assert receipt["stalled"] >= 1000 * (one.put_back_at - first.started_at) - 1
+        assert details["queue"].get("earlier", 0) <= 1000 * (first.started_at - one.submitted_at) + 1
+        assert abs(details["ttft"] - 1000 * (first.created_at - one.submitted_at)) < 50
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
 
 
 async def test_who_waits_is_told_its_place_until_it_runs(client, start_worker):

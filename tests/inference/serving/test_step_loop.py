@@ -13,11 +13,11 @@ from support.fake_engine import FakeEngine
 from support.toy import toy_engine
 
 from inference.config import EngineConfig, SamplingParams
-from inference.serving import worker
+from inference.serving import step_loop
 from inference.serving.logs import Claim
 from inference.serving.messages import EngineStatus
 from inference.serving.orders import Add, Cancel, Drop, Stop
-from inference.serving.worker import Worker
+from inference.serving.step_loop import Worker
 
 
 class FillingEngine(FakeEngine):
@@ -94,7 +94,7 @@ class Running:
 
 @pytest.fixture
 def running(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(worker, "WAIT_AT_ONCE", 0.005)
+    monkeypatch.setattr(step_loop, "WAIT_AT_ONCE", 0.005)
     loop = Running(FillingEngine(EngineConfig(policy="dynamic")))
     yield loop
     if loop._thread.is_alive():
