@@ -20,6 +20,7 @@ from typing import Any
 
 from inference.serving.broker import UNREACHABLE, ResponseError, end_tasks
 from inference.serving.broker_web import WebBroker
+from inference.serving.faults import count_faults
 from inference.serving.ledger_feed import LedgerFeed
 from inference.serving.ledger_reader import BlockMap, LedgerReader, Span
 from inference.serving.logs import Event, Log, News
@@ -32,7 +33,7 @@ log = logging.getLogger("batchscope.client")
 
 BACK_OFF = (0.05, 1.0)  # seconds between tries while the broker is away: first, most
 QUIET = 10.0  # seconds without an event until a follower reads the log again, to be sure
-FOLLOWER_QUEUE = 512  # events a slow follower may have pending; beyond, it reads the log instead
+FOLLOWER_QUEUE = 128  # events a slow follower may have pending; beyond, it reads the log instead
 LINE_KEPT = 4096  # waiting requests whose place is remembered for who begins to follow
 
 
@@ -45,8 +46,11 @@ class _Mailbox:
         self.stale = True
 
     def put(self, event: News) -> None:
+        if self.stale:  # the log that will be read has it
+            return
         if len(self._events) >= FOLLOWER_QUEUE:
             self.go_stale()
+            return
         self._events.append(event)
         self._arrived.set()
 
@@ -114,7 +118,7 @@ class EngineClient:
         return await self.broker.cancel(request_id)
 
     async def control(self, control: Control) -> None:
-        """Ask something of an engine: it answers with its next status, or, where it refuses, with a sentence in that status."""
+        """Ask something of an engine. Its next status answers: what is so now, or a sentence that says why not."""
         await self.broker.control(control)
 
     async def log(self, request_id: str) -> Log:
@@ -262,10 +266,12 @@ __all__ = [
     "Queued",
     "RecordLine",
     "RecordName",
+    "ResponseError",
     "Span",
     "Submission",
     "Tally",
     "TotalsStore",
+    "count_faults",
     "end_tasks",
     "line_of",
 ]

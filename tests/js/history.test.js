@@ -87,6 +87,16 @@ test("a map that comes over the feed in parts is whole with the last one", () =>
   assert.equal(follower.n, 8);
 });
 
+test("records that come after a newer map are in it already", () => {
+  const follower = new Follower();
+  follower.takePart({ ...kept, epoch: 1, n: 9, start: 0 });
+  follower.hear(record(7, [], { ...six, blocks: [[5, 1, 0, "z"]] }));
+  follower.hear(record(9, [], { ...six, blocks: [[5, 1, 0, "z"]] }));
+  assert.deepEqual([follower.lost, follower.n, follower.map.stateOf(5)], [false, 9, FREE]);
+  follower.hear(record(10, [], { ...six, blocks: [[5, 1, 0, "z"]] }));
+  assert.deepEqual([follower.n, follower.map.ownerOf(5)], [10, "z"]);
+});
+
 test("the map's grid shows every block, or several a cell where they are too many", () => {
   for (const [total, width] of [[64, 320], [4096, 320], [4096, 700], [100_000, 320]]) {
     const grid = gridOf(total, width, 300);
@@ -132,6 +142,13 @@ test("a request's life: waiting by reason, prefill, decode, out, and in again", 
   assert.equal(lifeOf(story(), "zzz"), null);
 });
 
+test("a pause is a part of a life of its own", () => {
+  const tape = tapeOf([record(1, [row("a", 0, "prefill", 30, 30)]), record(2), record(3), record(4, [row("a", 0)])]);
+  const life = lifeOf(tape, "a");
+  assert.deepEqual(life.segments.map(({ kind, ms }) => [kind, ms]), [["prefill", 20], ["kept", 40], ["decode", 14]]);
+  assert.deepEqual([life.computed, life.answered], [30, 1]);
+});
+
 test("who cost it most: others' prefills in iterations where it decoded, at their price", () => {
   assert.deepEqual(dearestMates(story(), "a", { token: 0.5 }), [{ id: "c", ms: 20 }]);
   assert.deepEqual(dearestMates(story(), "b", { token: 0.5 }), [{ id: "a", ms: 15 }]);
@@ -149,6 +166,10 @@ test("the engine's sentences are said again with their numbers; others stand as 
   const why = (detail, reason = "no_kv") => whyWords({ reason, detail });
   assert.equal(why("seats 8 of 8, 3 of them idle"), "no seat: 8 of 8 taken, 3 of them idle");
   assert.equal(why("needs 6 blocks, 3 free"), "needs 6 blocks, 3 free");
+  assert.equal(why("2 lost their blocks in this iteration"), "blocks ran out: 2 preempted");
+  assert.equal(why("the engine runs slowly, an iteration every 200 ms; 3 ahead", "paused"), "engine slow, an iteration every 200 ms; 3 ahead of it");
+  assert.equal(why("40 tokens fit 50.5 ms between the tokens of 8 decoding", "no_budget"), "40 tok fit 50.5 ms between the tokens of 8 decoding");
+  assert.equal(why("switching to the static policy: 3 running requests end first", "policy"), "switching to static batching: 3 running end first");
   assert.equal(why("static batch: 4 still run, 37 iterations left at most"), "static batch: 4 still run, 37 iterations left at most");
   assert.equal(why("something new"), "KV cache full: something new");
   assert.equal(why("", "no_seat"), "no seat free");

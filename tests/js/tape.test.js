@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { applyIterations, applySnapshot } from "../../static/src/scheduler/feed.js";
 import { rates, rowsOf, seatsUsed } from "../../static/src/scheduler/readings.js";
-import { DECODE, FINISHED, IDLE, PREEMPTED, PREFILL } from "../../static/src/scheduler/ring.js";
+import { DECODE, FINISHED, IDLE, KEPT, PREEMPTED, PREFILL } from "../../static/src/scheduler/ring.js";
 import { GAP, Tape } from "../../static/src/scheduler/tape.js";
 import { record, row } from "./support/records.js";
 
@@ -166,4 +166,64 @@ test("who waits is known since when", () => {
   tape.push(record(3, [], waiting("b")));
   tape.push(record(4, [], waiting("a", "b")));
   assert.deepEqual([...tape.extras[tape.newest()].since], [["a", 80], ["b", 40]]);
+});
+
+const keepers = (tape, back = 0) => rowsOf(tape, tape.at(back), KEPT).map(({ id, seat, context, kept }) => [id, seat, context, kept]);
+
+test("in iterations of a paused engine whoever has a seat keeps it, until it leaves", () => {
+  const tape = new Tape(8);
+  tape.push(record(1, [row("a", 0, "prefill", 30, 30, 2), row("b", 3), row("c", 4)], { finished: [{ request_id: "c", reason: "stop", seat: 4 }] }));
+  assert.deepEqual(keepers(tape), []);
+  tape.push(record(2));
+  assert.deepEqual(keepers(tape), [["a", 0, 30, true], ["b", 3, 10, true]]);
+  assert.deepEqual([tape.rows[1], tape.kept[1], tape.prefillRows[1], tape.decodeTokens[1]], [0, 2, 0, 0]);
+  assert.deepEqual(rowsOf(tape, 1), []);
+  tape.push(record(3, [], { finished: [{ request_id: "b", reason: "cancelled", seat: 3 }] }));
+  assert.deepEqual(keepers(tape), [["a", 0, 30, true]]);
+  assert.equal(tape.flags[tape.at(1) * tape.stride + 3], KEPT | FINISHED);
+  tape.push(record(4, [], { preempted: ["a"] }));
+  assert.deepEqual(keepers(tape), []);
+  assert.equal(seatsUsed(tape), 5);
+});
+
+test("who keeps a seat is not known after a gap or a restart", () => {
+  const tape = new Tape(8);
+  tape.push(record(1, [row("a", 0)]));
+  tape.push(record(7));
+  assert.deepEqual(keepers(tape), []);
+  tape.push(record(8, [row("a", 0)]));
+  tape.push(record(1, [], { epoch: 2 }));
+  assert.deepEqual(keepers(tape), []);
+});
+
+test("a page that comes while the engine is paused is told who has a seat", () => {
+  const held = { ...row("a", 20, "decode", 1, 44), drafted: 0, accepted: 0 };
+  const snapshot = { engines: [{ engine: "e1", epoch: 1, settings: {}, paused: true, running: [held], waiting: [], records: [record(8), record(9)] }] };
+  const engines = applySnapshot(new Map(), snapshot, 16);
+  const { tape } = engines.get("e1");
+  assert.deepEqual([keepers(tape, 1), keepers(tape), engines.get("e1").running], [[["a", 20, 44, true]], [["a", 20, 44, true]], 1]);
+  applyIterations(engines, { engine: "e1", records: [record(10, [], { finished: [{ request_id: "a", reason: "cancelled", seat: 20 }] })] }, 16);
+  assert.deepEqual([keepers(tape), engines.get("e1").running], [[], 0]);
+  applySnapshot(engines, { engines: [{ ...snapshot.engines[0], records: [] }] }, 16); // taken before that record
+  assert.equal(engines.get("e1").running, 0);
+});
+
+test("what a preempted request had computed is known until it runs again or ends", () => {
+  const tape = new Tape(8);
+  const lost = () => [...(tape.extras[tape.newest()].lost ?? [])];
+  tape.push(record(1, [row("a", 0, "decode", 1, 57), row("b", 1, "decode", 1, 20)]));
+  tape.push(record(2, [], { preempted: ["a", "b", "zzz"] }));
+  assert.deepEqual(lost(), [["a", 57], ["b", 20]]);
+  tape.push(record(3, [row("a", 0, "prefill", 57, 57)]));
+  assert.deepEqual(lost(), [["b", 20]]);
+  tape.push(record(4, [row("a", 0)], { finished: [{ request_id: "b", reason: "cancelled", seat: null }] }));
+  assert.deepEqual(lost(), []);
+});
+
+test("an order that the engine refused is told until the next snapshot knows better", () => {
+  const described = { engine: "e1", settings: {}, running: [], waiting: [], records: [] };
+  const refused = { text: "too few blocks", at: 17, action: "set" };
+  const engines = applySnapshot(new Map(), { engines: [{ ...described, refused }] }, 16);
+  assert.deepEqual(engines.get("e1").refused, refused);
+  assert.equal(applySnapshot(engines, { engines: [described] }, 16).get("e1").refused, null);
 });

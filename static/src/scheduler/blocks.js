@@ -64,6 +64,11 @@ export class BlockMap {
     return counts;
   }
 
+  /** Whether something changed that nobody has drawn. */
+  get isDirty() {
+    return this.allDirty || this.dirty.length > 0;
+  }
+
   /** Hands over what changed since the last call: block numbers, or null for all of them. */
   takeDirty() {
     const changed = this.allDirty ? null : this.dirty;
@@ -118,6 +123,7 @@ export class Follower {
   hear({ epoch, n, blocks, kv }) {
     if (!blocks) return;
     this.hears = true;
+    if (this.map && (epoch < this.epoch || (epoch === this.epoch && n <= this.n))) return; // older than the map: it is in it
     if (n === 1) Object.assign(this, { map: new BlockMap(kv.total), epoch, n: 0 }); // a new engine's blocks are all free
     if (this.map && this.map.total === kv.total && epoch === this.epoch && n === this.n + 1) {
       this.map.apply(blocks);

@@ -1,35 +1,37 @@
-// The words and figures around the charts: what each shows, its scale, and the values in the column looked at.
+// The figures beside the charts, on the canvas under the film: their scales, and the values in the column looked at.
 import { count } from "../lib/format.js";
-import { CHARTS, CHARTS_HEIGHT, floorOf, HEAD, PLOT } from "./charts.js";
-import { columnX } from "./geometry.js";
+import { CHARTS, CHARTS_HEIGHT, floorOf, PLOT } from "./charts.js";
 
-export function drawChartWords(ctx, scene, words) {
-  const { geometry, theme, marks, tape, until } = scene;
-  ctx.clearRect(0, 0, geometry.width, CHARTS_HEIGHT);
+/** The ends of each scale, left of the plots. */
+export function scales(ctx, { geometry, theme, tops }) {
   ctx.font = `11px ${theme.font}`;
   ctx.textBaseline = "middle";
-  const at = marks.hover ?? marks.pinned ?? until - 1;
-  CHARTS.forEach((chart, i) => {
-    frame(ctx, scene, chart, i, words);
-    if (!geometry.narrow && tape.holds(at)) figures(ctx, scene, chart, i, at % tape.capacity, words);
-    mark(ctx, scene, floorOf(i), marks.pinned, 2);
-    mark(ctx, scene, floorOf(i), marks.hover, 1);
+  ctx.textAlign = "right";
+  ctx.fillStyle = theme.colour.surface;
+  ctx.fillRect(0, 0, geometry.left, CHARTS_HEIGHT);
+  ctx.fillStyle = theme.colour.muted;
+  CHARTS.forEach((_, i) => {
+    ctx.fillText(shortNumber(tops[i]), geometry.left - 6, floorOf(i) - PLOT + 5);
+    ctx.fillText("0", geometry.left - 6, floorOf(i) - 4);
   });
 }
 
-function frame(ctx, { geometry, theme, tops }, chart, i, words) {
-  const floor = floorOf(i);
-  ctx.textAlign = "left";
-  ctx.fillStyle = theme.colour.text;
-  ctx.fillText(words[chart.name], geometry.left, floor - PLOT - HEAD / 2);
-  ctx.fillStyle = theme.colour.muted;
-  ctx.textAlign = "right";
-  ctx.fillText(shortNumber(tops[i]), geometry.left - 6, floor - PLOT + 5);
-  ctx.fillText("0", geometry.left - 6, floor - 4);
+
+/** The series' colours, names and values, right of the plots, in the column looked at. */
+export function figures(ctx, scene, words) {
+  const { geometry, theme, marks, tape, until } = scene;
+  if (geometry.narrow) return;
+  ctx.fillStyle = theme.colour.surface;
+  ctx.fillRect(geometry.end, 0, geometry.width - geometry.end, CHARTS_HEIGHT);
+  const at = marks.hover ?? marks.pinned ?? until - 1;
+  if (!tape.holds(at)) return;
+  ctx.font = `11px ${theme.font}`;
+  ctx.textBaseline = "middle";
+  CHARTS.forEach((chart, i) => figuresOf(ctx, scene, chart, i, at % tape.capacity, words));
 }
 
-/** The series' colours, names and values, at the right edge; the ones that are nothing now leave room to the others. */
-function figures(ctx, { tape, geometry, theme }, chart, i, c, words) {
+/** The ones that are nothing now leave room to the others. */
+function figuresOf(ctx, { tape, geometry, theme }, chart, i, c, words) {
   const series = chart.line ? [...chart.bars, chart.line] : chart.bars;
   let row = floorOf(i) - PLOT + 4;
   for (const one of series) {
@@ -51,10 +53,3 @@ function figures(ctx, { tape, geometry, theme }, chart, i, c, words) {
 
 const figure = (value) => (Number.isInteger(value) ? count(value) : value.toFixed(1));
 const shortNumber = (value) => (value >= 1000 ? `${Number((value / 1000).toPrecision(2))}k` : String(Number(value.toPrecision(3))));
-
-function mark(ctx, { geometry, theme, until }, floor, column, width) {
-  if (column === null || column < until - geometry.columns || column >= until) return;
-  ctx.strokeStyle = theme.colour.accent;
-  ctx.lineWidth = width;
-  ctx.strokeRect(columnX(geometry, column, until) - 1, floor - PLOT - 2, geometry.pitch + 1, PLOT + 3);
-}

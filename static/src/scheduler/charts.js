@@ -1,7 +1,7 @@
 // The charts under the tape, on the same columns. Each is a list of what it stacks and what line it draws; a column is
 // drawn without looking at its neighbours, but for the line's step from the one before.
 import { columnX } from "./geometry.js";
-import { ground } from "./strip.js";
+import { ground } from "./film.js";
 
 export const PLOT = 40;
 export const HEAD = 18;

@@ -23,6 +23,7 @@ async function send(action, path, body, done) {
 /** Sends an order; once it is taken the page shows what it will lead to, until the engine tells itself. */
 export async function command(action, fields = {}) {
   const engine = store.engine.value;
+  engine.dismissed = engine.refused?.at ?? null;
   const taken = await send(action, "/scheduler/control/", { engine: engine.name, action, ...fields }, t(`control.done.${action}`));
   if (!taken) return;
   if (action === "pause") engine.paused = true;
@@ -32,5 +33,8 @@ export async function command(action, fields = {}) {
   if (action === "set") engine.settings = { ...engine.settings, ...fields };
   store.beatSoon();
 }
+
+/** What the engine last refused, {text, at}, until the next order; null where there is nothing to tell. */
+export const refusal = ({ refused, dismissed }) => (refused && refused.at !== dismissed ? refused : null);
 
 export const demo = () => send("demo", "/scheduler/demo/", {}, t("control.done.demo"));

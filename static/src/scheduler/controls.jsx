@@ -1,8 +1,9 @@
 // The teaching controls. They act on the engine, for everybody who uses it; holding the picture is another matter.
 import { useState } from "preact/hooks";
 import { t } from "../i18n/index.js";
+import { clock } from "../lib/format.js";
 import { Icon } from "../lib/icons.jsx";
-import { command, demo, order } from "./control.js";
+import { command, demo, order, refusal } from "./control.js";
 import { Choice } from "./parts.jsx";
 import * as store from "./store.js";
 
@@ -37,11 +38,23 @@ function Limits({ engine }) {
   );
 }
 
-function Feedback() {
+/** What came of the newest order: the web server's answer, or, later, the engine's own refusal. */
+function Feedback({ engine }) {
+  store.beat.value; // it changes under the same object
+  const refused = refusal(engine);
+  if (refused) return <Refusal {...refused} />;
   const { value } = order;
   return (
     <p class={value?.state === "error" ? "warn feedback" : "muted feedback"} role="status" data-state={value?.state ?? "none"}>
       {value?.words ?? ""}
+    </p>
+  );
+}
+
+function Refusal({ text, at }) {
+  return (
+    <p class="warn feedback" role="status" data-state="refused">
+      {t("control.refused", { time: clock(at).slice(0, 8) })} <span lang="en">{text}</span>
     </p>
   );
 }
@@ -84,7 +97,7 @@ function Orders() {
         {t("control.demo")}
       </button>
       <Limits engine={engine} key={engine.name} />
-      <Feedback />
+      <Feedback engine={engine} />
     </div>
   );
 }

@@ -1,7 +1,8 @@
 // Draws columns of the batch tape: a function of (tape, geometry, theme); it keeps nothing between calls.
 import { columnX, decodeHeight, prefillHeight } from "./geometry.js";
-import { DECODE, FINISHED, IDLE, PREEMPTED, PREFILL } from "./ring.js";
-import { ground } from "./strip.js";
+import { DECODE, FINISHED, IDLE, KEPT, PREEMPTED, PREFILL } from "./ring.js";
+import { ground } from "./film.js";
+import { GAP } from "./tape.js";
 
 export const TOP = 14; // room for the words over a pause in time
 export const AXIS = 20;
@@ -17,6 +18,24 @@ export function paintTape(ctx, scene, from, to) {
   for (let seat = 0; seat < rows; seat++) ctx.fillRect(x, Math.round(middle(geometry, seat)), width, 1);
   const first = Math.max(from, tape.oldest);
   for (let seat = 0; seat < Math.min(rows, tape.stride); seat++) paintSeat(ctx, scene, seat, first, to);
+  paintBreaks(ctx, scene, first, to);
+}
+
+/** Lines where time passed between two columns: the engine rested, was restarted, or frames did not arrive. */
+function paintBreaks(ctx, { tape, geometry, theme, rows, until }, from, to) {
+  ctx.lineWidth = 1;
+  for (let column = Math.max(from, tape.oldest + 1); column < to; column++) {
+    const gap = tape.gap[column % tape.capacity];
+    const x = Math.round(columnX(geometry, column, until)) + 0.5;
+    if (gap === GAP.none) continue;
+    ctx.strokeStyle = gap === GAP.restarted ? theme.colour.warn : theme.colour.muted;
+    ctx.setLineDash(gap === GAP.restarted ? [] : [2, 3]);
+    ctx.beginPath();
+    ctx.moveTo(x, TOP);
+    ctx.lineTo(x, TOP + rows * geometry.rowHeight);
+    ctx.stroke();
+  }
+  ctx.setLineDash([]);
 }
 
 function paintSeat(ctx, scene, seat, from, to) {
@@ -52,6 +71,7 @@ export function paintCell(ctx, scene, cell, seat, column, x, width) {
   if (flags & DECODE) paintDecode(ctx, scene, cell, x, y, width - geometry.gap);
   else if (flags & PREFILL) paintPrefill(ctx, scene, cell, column, x, y, width - geometry.gap);
   else if (flags & IDLE) paintIdle(ctx, scene, x, y, width - geometry.gap);
+  else if (flags & KEPT) paintKept(ctx, scene, cell, x, y, width - geometry.gap);
   if (flags & FINISHED) paintEnd(ctx, scene, seat, x + width);
   if (flags & PREEMPTED) paintPreempted(ctx, scene, seat, x, width);
 }
@@ -109,6 +129,14 @@ function paintIdle(ctx, { geometry, theme }, x, y, width) {
   ctx.fillStyle = theme.colour.ghost;
   ctx.fillRect(x, top, width, 1);
   ctx.fillRect(x, top + height - 1, width, 1);
+}
+
+/** Dashes in the colour of the request: it keeps its seat, and nothing is computed. */
+function paintKept(ctx, { tape, theme }, cell, x, y, width) {
+  ctx.globalAlpha = 0.5;
+  ctx.fillStyle = theme.requests[tape.colour[cell]];
+  ctx.fillRect(x, Math.round(y - 1), Math.max(1, width / 2), 2);
+  ctx.globalAlpha = 1;
 }
 
 function paintEnd(ctx, { geometry, theme }, seat, right) {

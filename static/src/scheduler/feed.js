@@ -3,11 +3,14 @@ import { Follower } from "./blocks.js";
 import { Tape } from "./tape.js";
 import { Timeline } from "./timeline.js";
 
-/** `shown`: one more than the newest column the picture shows; it follows `tape.total`. */
+/**
+ * `shown`: one more than the newest column the picture shows; it follows `tape.total`. `refused`: {text, at} of the newest order
+ * that the engine itself refused, `dismissed`: the time of the one that another order has followed.
+ */
 export function newEngine(name, capacity) {
   return {
     name, state: "ready", model: "", settings: {}, running: 0, waiting: 0, kv: null, latest: null, missed: 0,
-    paused: false, slowMs: 0, costs: null, shown: 0,
+    paused: false, slowMs: 0, costs: null, refused: null, dismissed: null, shown: 0,
     active: new Set(), tape: new Tape(capacity), blocks: new Follower(), timeline: new Timeline(),
   }; // prettier-ignore
 }
@@ -17,6 +20,8 @@ export function applySnapshot(engines, snapshot, capacity) {
   const next = new Map();
   for (const raw of snapshot.engines) {
     const engine = engines.get(raw.engine) ?? newEngine(raw.engine, capacity);
+    const isNew = engine.tape.length === 0;
+    if (isNew && Array.isArray(raw.running)) engine.tape.seated = raw.running;
     next.set(raw.engine, engine);
     addRecords(engine, raw.records ?? []);
     if (raw.blocks) engine.blocks.takePart(raw.blocks);
@@ -26,9 +31,10 @@ export function applySnapshot(engines, snapshot, capacity) {
       model: raw.model ?? "",
       paused: raw.paused ?? false,
       slowMs: raw.slow_ms ?? 0,
+      refused: raw.refused ?? null,
       costs: raw.costs && raw.costs.observed > 0 ? raw.costs : null,
     });
-    if (!engine.paused || engine.latest?.epoch !== raw.epoch) standsAt(engine, raw);
+    if (isNew || !engine.paused || engine.latest?.epoch !== raw.epoch) standsAt(engine, raw);
   }
   return next;
 }

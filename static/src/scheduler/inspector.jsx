@@ -4,12 +4,13 @@ import { clock, count, duration } from "../lib/format.js";
 import { RequestName } from "./parts.jsx";
 import { Phases } from "./phases.jsx";
 import { rowsOf } from "./readings.js";
+import { KEPT } from "./ring.js";
 import { SelectiveBatching } from "./selective.jsx";
 import * as store from "./store.js";
 import { release } from "./travel.js";
 
-function Sentence({ tokens, rows }) {
-  if (rows === 0) return <p class="sentence muted">{t("inspector.sentenceNone")}</p>;
+function Sentence({ tokens, rows, kept }) {
+  if (rows === 0) return <p class="sentence muted">{kept ? t("inspector.sentenceKept", { n: count(kept) }) : t("inspector.sentenceNone")}</p>;
   const words = t(`inspector.sentence${tokens === 1 ? "OneToken" : rows === 1 ? "One" : ""}`, { tokens: count(tokens), rows: count(rows) });
   return (
     <p class="sentence">
@@ -54,11 +55,24 @@ function Rows({ rows, seats }) {
   );
 }
 
+/** One token, or with drafts that were right several. */
+function Decode({ row }) {
+  if (row.drafted === 0) return t("inspector.decode");
+  return (
+    <>
+      {row.accepted > 0 ? t("inspector.decodeMany", { n: 1 + row.accepted }) : t("inspector.decode")}
+      <span class="muted" title={t("inspector.drafts", { accepted: row.accepted, drafted: row.drafted })}>
+        {" "}
+        · {t("inspector.draftsShort", { accepted: row.accepted, drafted: row.drafted })}
+      </span>
+    </>
+  );
+}
+
 export function Work({ row }) {
   return (
     <>
-      {row.prefill ? <span class="work-prefill">{t("inspector.prefill", { n: count(row.tokens) })}</span> : t("inspector.decode")}
-      {row.drafted > 0 && <span class="muted"> · {t("inspector.drafts", { accepted: row.accepted, drafted: row.drafted })}</span>}
+      {row.prefill ? <span class="work-prefill">{t("inspector.prefill", { n: count(row.tokens) })}</span> : row.kept ? <span class="muted">{t("inspector.kept")}</span> : <Decode row={row} />}
       {row.finished && <span class="muted"> · {t("inspector.finished")}</span>}
       {row.preempted && <span class="warn"> · {t("inspector.preempted")}</span>}
     </>
@@ -69,7 +83,7 @@ export function Work({ row }) {
 function Figures({ tape, c }) {
   const figures = [
     ["budget", t("inspector.ofBudget", { used: count(tape.budgetUsed[c]), limit: count(tape.budgetLimit[c]) })],
-    ["seats", t("inspector.ofSeats", { used: count(tape.rows[c]), seats: count(tape.seats[c]), idle: count(tape.idle[c]) })],
+    ["seats", t("inspector.ofSeats", { used: count(tape.rows[c] + tape.kept[c]), seats: count(tape.seats[c]), idle: count(tape.idle[c]) })],
     ["padding", t("inspector.tokens", { n: count(tape.padding[c]) })],
     ["waiting", count(tape.waiting[c])],
     ["kv", t("inspector.ofBlocks", { used: count(tape.kvUsed[c]), cached: count(tape.kvCached[c]), free: count(tape.kvFree[c]) })],
@@ -108,7 +122,7 @@ function Head({ tape, column }) {
           {t("inspector.follow")}
         </button>
       ) : (
-        !store.view.value && column === tape.total - 1 && <span class="badge">{t("inspector.latest")}</span>
+        !store.view.value && column === store.until() - 1 && <span class="badge">{t("inspector.latest")}</span>
       )}
       <p class="muted">
         {duration(tape.spent(c))} · {clock(tape.startedAt[c])}
@@ -118,7 +132,7 @@ function Head({ tape, column }) {
 }
 
 export function Inspector() {
-  store.beat.value;
+  store.slowBeat.value;
   const found = store.inspected();
   if (found === null) {
     return (
@@ -131,15 +145,16 @@ export function Inspector() {
   const { tape, column } = found;
   const c = column % tape.capacity;
   const rows = rowsOf(tape, c);
+  const kept = rows.length ? [] : rowsOf(tape, c, KEPT);
   const tokens = rows.reduce((sum, row) => sum + row.tokens, 0);
   return (
     <section class="card inspector" data-testid="inspector" data-n={tape.n[c]} data-epoch={tape.epoch[c]}>
       <Head tape={tape} column={column} />
       <Phases tape={tape} c={c} />
-      <Sentence tokens={tokens} rows={rows.length} />
+      <Sentence tokens={tokens} rows={rows.length} kept={kept.length} />
       <SelectiveBatching rows={rows} padding={tape.padding[c]} />
       <Figures tape={tape} c={c} />
-      <Rows rows={rows} seats={tape.seats[c]} />
+      <Rows rows={[...rows, ...kept]} seats={tape.seats[c]} />
       <Costs costs={store.engine.value.costs} />
     </section>
   );

@@ -15,6 +15,7 @@ import { readTheme } from "./theme.js";
 import { openRequest } from "./travel.js";
 
 const MAP_HEIGHT = 300;
+const DRAWN_EVERY_MS = 50; // a running engine's map: a few blocks more or less need no 60 frames a second
 const NOTHING = new Set();
 const side = signal("after"); // of the iteration looked at
 
@@ -37,7 +38,7 @@ function useMapCanvas(canvas, drawing, block) {
   useEffect(() => {
     const kv = new KVCanvas(canvas.current);
     drawing.current = kv;
-    let [theme, width] = [null, 0];
+    let [theme, width, drawnAt, drawnFor] = [null, 0, 0, ""];
     const observer = new ResizeObserver(([entry]) => {
       width = Math.floor(entry.contentRect.width);
       wake();
@@ -47,13 +48,16 @@ function useMapCanvas(canvas, drawing, block) {
       theme = null;
       wake();
     });
-    const leaveLoop = onFrame(() => {
+    const leaveLoop = onFrame((now) => {
       const map = mapShown();
       if (!map || width === 0) return false;
       const ratio = devicePixelRatio || 1;
       theme ??= readTheme(ratio);
       const changed = store.view.value && still.value ? still.value.changed : NOTHING;
       const spot = store.spot.value ?? store.request.value;
+      const looksAt = `${width} ${spot} ${block.current} ${still.value?.key} ${side.value}`;
+      if (map === kv.map && theme === kv.theme && looksAt === drawnFor && now - drawnAt < DRAWN_EVERY_MS) return map.isDirty;
+      [drawnAt, drawnFor] = [now, looksAt];
       kv.show(map, theme, width, MAP_HEIGHT, ratio, { changed, spot, block: block.current, key: `${still.value?.key} ${side.value}` });
       return false;
     });

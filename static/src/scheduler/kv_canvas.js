@@ -1,6 +1,6 @@
 // Draws the KV map: a cell a block, or for several thousand more than fit a cell for a few of them.
 import { CACHED, FREE, NOBODY, SHARED } from "./blocks.js";
-import { fit } from "./strip.js";
+import { fit } from "./film.js";
 
 const LEAST_PX = 4;
 const MOST_PX = 14;

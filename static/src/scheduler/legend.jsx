@@ -23,6 +23,7 @@ const MARKS = {
       <path class="legend-ghost" d="M1 9l4-4M6 9l4-4M11 9l4-4" />
     </>
   ),
+  kept: <path class="legend-fill faint" d="M0 6h3v2H0zM5 6h3v2H5zM10 6h3v2h-3zM15 6h3v2h-3z" />,
   padding: <path class="legend-ghost" d="M2 13V8h14v5zM2 7l5-5M7 7l5-5M12 7l4-4" />,
 };
 

@@ -1,11 +1,12 @@
 // A request's life as a tape tells it, and whose work its tokens waited on. Pure.
-import { FINISHED, PREFILL } from "./ring.js";
+import { DECODE, FINISHED, KEPT, PREFILL, SEATED } from "./ring.js";
 import { cellOf } from "./readings.js";
 
 /**
  * {segments, answered, computed (tokens), ended} of request `id`; null where the tape does not know it. A segment is a stretch of
- * one state: {kind: "prefill" | "decode" | "waiting" | "out", reason, ms, first: [epoch, n], last: [epoch, n]}; "out" is
- * the time it had no seat after it once had one (preempted, the engine restarted).
+ * one state: {kind: "prefill" | "decode" | "kept" | "waiting" | "out", reason, ms, first: [epoch, n], last: [epoch, n]}; "kept" is
+ * time with a seat in which a paused engine computed nothing, "out" is time without one after it once had one (preempted, the
+ * engine restarted).
  */
 export function lifeOf(tape, id) {
   const number = tape.numberOf.get(id) ?? -1;
@@ -13,20 +14,22 @@ export function lifeOf(tape, id) {
   let wasIn = false;
   for (let column = tape.oldest; column < tape.total && !life.ended; column++) {
     const c = column % tape.capacity;
-    const cell = number < 0 ? -1 : cellOf(tape, c, number);
+    const cell = number < 0 ? -1 : cellOf(tape, c, number, SEATED);
     const waits = cell < 0 ? tape.extras[c].waiting.find((item) => item.request_id === id) : undefined;
     if (cell < 0 && !waits && !wasIn) continue;
-    const prefill = cell >= 0 && (tape.flags[cell] & PREFILL) !== 0;
-    const kind = cell >= 0 ? (prefill ? "prefill" : "decode") : wasIn ? "out" : "waiting";
+    const flags = cell < 0 ? 0 : tape.flags[cell];
+    const kind = cell >= 0 ? workOf(flags) : wasIn ? "out" : "waiting";
     extend(life.segments, tape, column, kind, waits?.reason ?? "");
     if (cell < 0) continue;
     wasIn = true;
-    life.computed += prefill ? tape.tokens[cell] : 0;
-    life.answered += prefill ? 0 : 1 + tape.taken[cell];
-    life.ended = (tape.flags[cell] & FINISHED) !== 0;
+    life.computed += flags & PREFILL ? tape.tokens[cell] : 0;
+    life.answered += flags & DECODE ? 1 + tape.taken[cell] : 0;
+    life.ended = (flags & FINISHED) !== 0;
   }
   return life.segments.length ? life : null;
 }
+
+const workOf = (flags) => (flags & KEPT ? "kept" : flags & PREFILL ? "prefill" : "decode");
 
 function extend(segments, tape, column, kind, reason) {
   const c = column % tape.capacity;

@@ -3,7 +3,7 @@
 const drawers = new Set();
 let frame = null;
 
-/** `draw()` is called in the next frame after each `wake`, in the order of registration; true asks for one more. */
+/** `draw(now)` is called in the next frame after each `wake`, in the order of registration; true asks for one more. now: ms. */
 export function onFrame(draw) {
   drawers.add(draw);
   return () => drawers.delete(draw);
@@ -13,9 +13,9 @@ export function wake() {
   frame ??= requestAnimationFrame(run);
 }
 
-function run() {
+function run(now) {
   frame = null;
   let more = false;
-  for (const draw of drawers) if (draw()) more = true;
+  for (const draw of drawers) if (draw(now)) more = true;
   if (more) wake();
 }

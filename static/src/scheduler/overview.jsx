@@ -3,24 +3,30 @@ import { useEffect, useRef } from "preact/hooks";
 import { t } from "../i18n/index.js";
 import { onThemeChange } from "../lib/colours.js";
 import { count, percent } from "../lib/format.js";
-import { paintTape, tapeHeight } from "./draw.js";
+import { tapeHeight } from "./draw.js";
+import { Film } from "./film.js";
+import { paintFilm, REACH, tapeWords } from "./frame.js";
 import { layout } from "./geometry.js";
 import { onFrame, wake } from "./loop.js";
+import { EngineNotes } from "./parts.jsx";
 import * as store from "./store.js";
-import { Strip } from "./strip.js";
 import { readTheme } from "./theme.js";
 
-const HEIGHT_PX = 110;
+/** Of all tapes together, and of one at least. */
+const HEIGHT_PX = 600;
+const LEAST_PX = 110;
+const ROW_PX = 18;
 
-function useSmallTape(canvas, engine) {
+function useSmallTape(box, engine) {
   useEffect(() => {
-    const strip = new Strip(canvas.current);
+    const film = new Film(box.current);
+    const paint = paintFilm(tapeWords());
     let [theme, width, key] = [null, 0, ""];
     const observer = new ResizeObserver(([entry]) => {
       width = Math.floor(entry.contentRect.width);
       wake();
     });
-    observer.observe(canvas.current.parentElement);
+    observer.observe(box.current.parentElement);
     const leaveTheme = onThemeChange(() => {
       theme = null;
       wake();
@@ -31,12 +37,13 @@ function useSmallTape(canvas, engine) {
       const ratio = devicePixelRatio || 1;
       const last = tape.newest();
       const rows = Math.max(1, (last >= 0 && tape.seats[last]) || engine.settings.max_num_seqs || 8);
-      const geometry = { ...layout(width, rows, 3, ratio, true), rowHeight: Math.max(1.5, Math.min(12, HEIGHT_PX / rows)) };
+      const room = Math.max(LEAST_PX, HEIGHT_PX / store.engines.value.size);
+      const geometry = { ...layout(width, rows, 3, ratio, true), rowHeight: Math.max(1.5, Math.min(ROW_PX, room / rows)) };
       const now = `${width} ${rows} ${ratio} ${theme !== null}`;
-      if (now !== key) strip.spoil();
+      if (now !== key) film.spoil();
       key = now;
       theme ??= readTheme(ratio);
-      strip.show({ tape, geometry, theme, rows, until: engine.shown }, tapeHeight(geometry, rows), paintTape);
+      film.show({ tape, geometry, theme, rows, until: engine.shown }, tapeHeight(geometry, rows), paint, REACH);
       return false;
     });
     wake();
@@ -49,8 +56,8 @@ function useSmallTape(canvas, engine) {
 }
 
 function SmallTape({ engine }) {
-  const canvas = useRef(null);
-  useSmallTape(canvas, engine);
+  const box = useRef(null);
+  useSmallTape(box, engine);
   const { kv } = engine;
   return (
     <section class="card small-tape" data-engine={engine.name}>
@@ -60,10 +67,11 @@ function SmallTape({ engine }) {
             {engine.name}
           </button>
         </h2>
-        <p class="muted">{t("overview.line", { running: count(engine.running), waiting: count(engine.waiting), kv: kv ? percent(kv.used, kv.total) : "–" })}</p>
+        <EngineNotes engine={engine} />
+        <p class="muted overview-line">{t("overview.line", { running: count(engine.running), waiting: count(engine.waiting), kv: kv ? percent(kv.used, kv.total) : "–" })}</p>
       </header>
-      <div class="canvas-box">
-        <canvas ref={canvas} role="img" aria-label={t("overview.tape", { name: engine.name })} onClick={() => store.choose(engine.name)} />
+      <div class="canvas-box" data-canvas="tape">
+        <div ref={box} class="film" role="img" aria-label={t("overview.tape", { name: engine.name })} onClick={() => store.choose(engine.name)} />
       </div>
     </section>
   );

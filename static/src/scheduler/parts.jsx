@@ -1,6 +1,6 @@
-// Small pieces that several cards use: the name of a request, of an iteration, a button with an icon.
+// Small pieces that several cards use: the name of a request, of an iteration, how an engine stands, a button with an icon.
 import { useEffect } from "preact/hooks";
-import { t } from "../i18n/index.js";
+import { t, tCode } from "../i18n/index.js";
 import { colourIndex } from "../lib/colours.js";
 import { count, shortId } from "../lib/format.js";
 import { Icon } from "../lib/icons.jsx";
@@ -29,6 +29,20 @@ export function IterationLink({ place }) {
     <button type="button" class="link" onClick={() => goTo({ epoch, n }, { choose: true })}>
       {count(n)}
     </button>
+  );
+}
+
+/** Its model, its policy, and what is not as usual: it loads, is paused, runs slowly. */
+export function EngineNotes({ engine }) {
+  const { policy } = engine.settings;
+  return (
+    <>
+      {engine.model && <p class="muted">{engine.model}</p>}
+      {engine.state !== "ready" && <p class="warn">{tCode("engine.state", engine.state)}</p>}
+      {policy && <p class="policy">{t("scheduler.policy", { policy: tCode("policy", policy) })}</p>}
+      {engine.paused && <p class="policy warn">{t("engine.paused")}</p>}
+      {engine.slowMs > 0 && <p class="policy">{t("engine.slow", { n: engine.slowMs })}</p>}
+    </>
   );
 }
 

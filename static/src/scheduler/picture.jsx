@@ -2,7 +2,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import { t } from "../i18n/index.js";
 import { count, percent } from "../lib/format.js";
-import { CHARTS, CHARTS_HEIGHT } from "./charts.js";
+import { CHART_HEIGHT, CHARTS, CHARTS_HEIGHT } from "./charts.js";
 import { Legend } from "./legend.jsx";
 import { listen } from "./pointer.js";
 import { Stage } from "./stage.js";
@@ -10,7 +10,7 @@ import * as store from "./store.js";
 import { TimeBar } from "./time_bar.jsx";
 import { Tooltip } from "./tooltip.jsx";
 import { Standing, Transport } from "./transport.jsx";
-import { learnTimeline } from "./travel.js";
+import { keepInSight, learnTimeline } from "./travel.js";
 import { WaitingLane } from "./waiting.jsx";
 
 function summary() {
@@ -20,7 +20,7 @@ function summary() {
   const c = found.column % tape.capacity;
   return t("tape.summary", {
     n: count(tape.n[c]),
-    running: tape.rows[c],
+    running: tape.rows[c] + tape.kept[c],
     seats: tape.seats[c] || "?",
     prefill: tape.prefillRows[c],
     decode: tape.rows[c] - tape.prefillRows[c],
@@ -37,7 +37,7 @@ function marksOf(tape) {
     return false;
   };
   const drafts = last >= 0 && (lately("accepted") || lately("rejected"));
-  return ["prefill", "decode", ...(drafts ? ["drafts"] : []), "finished", "preempted", ...(lately("idle") ? ["held"] : []), ...(lately("padding") ? ["padding"] : [])];
+  return ["prefill", "decode", ...(drafts ? ["drafts"] : []), "finished", "preempted", ...(lately("idle") ? ["held"] : []), ...(lately("kept") ? ["kept"] : []), ...(lately("padding") ? ["padding"] : [])];
 }
 
 function Idle() {
@@ -55,13 +55,14 @@ function Idle() {
 export function Picture() {
   const box = useRef(null);
   const canvases = { tape: useRef(null), tapeOver: useRef(null), charts: useRef(null), chartsOver: useRef(null) };
+  const films = { tape: useRef(null), charts: useRef(null) };
   store.beat.value;
   const tape = store.shownTape();
 
   useEffect(() => {
     learnTimeline(store.engine.value);
     const found = Object.fromEntries(Object.entries(canvases).map(([name, ref]) => [name, ref.current]));
-    const stage = new Stage(found.tape.parentElement, found);
+    const stage = new Stage(found.tape.parentElement, found, { tape: films.tape.current, charts: films.charts.current });
     const deafen = listen(box.current, stage, found.tapeOver, found.chartsOver);
     return () => {
       deafen();
@@ -69,6 +70,7 @@ export function Picture() {
     };
   }, []);
 
+  useEffect(keepInSight); // at each beat
   const { hiddenSeats } = store.extent.value;
   return (
     <div class="picture" ref={box}>
@@ -80,6 +82,7 @@ export function Picture() {
         </header>
         <div class="canvas-box" data-testid="tape" tabIndex={0} role="group" aria-label={t("tape.label")} aria-describedby="tape-summary" data-canvas="tape">
           <canvas ref={canvases.tape} aria-hidden="true" width={1} height={1} />
+          <div ref={films.tape} class="film" aria-hidden="true" />
           <canvas ref={canvases.tapeOver} class="over" aria-hidden="true" />
           {tape.length === 0 && <Idle />}
         </div>
@@ -99,6 +102,12 @@ export function Picture() {
         </header>
         <div class="canvas-box" data-canvas="charts" role="img" aria-label={`${t("charts.title")}: ${CHARTS.map((c) => t(`chart.${c.name}`)).join("; ")}`}>
           <canvas ref={canvases.charts} aria-hidden="true" width={1} height={CHARTS_HEIGHT} />
+          <div ref={films.charts} class="film" aria-hidden="true" />
+          {CHARTS.map(({ name }, i) => (
+            <span key={name} class="chart-title" style={{ top: `${i * CHART_HEIGHT}px` }} aria-hidden="true">
+              {t(`chart.${name}`)}
+            </span>
+          ))}
           <canvas ref={canvases.chartsOver} class="over" aria-hidden="true" />
         </div>
         <TimeBar />

@@ -2,7 +2,7 @@
 import { columnAt } from "./geometry.js";
 import { TOP } from "./draw.js";
 import { wake } from "./loop.js";
-import { KIND } from "./ring.js";
+import { SEATED } from "./ring.js";
 import * as store from "./store.js";
 import { pin, release, step, zoomBy } from "./travel.js";
 
@@ -45,7 +45,7 @@ function point(event, box, stage, onTape) {
 function requestAt(tape, column, seat) {
   if (seat === null || seat >= tape.stride) return null;
   const cell = (column % tape.capacity) * tape.stride + seat;
-  return tape.flags[cell] & KIND ? tape.requestId(tape.request[cell]) : null;
+  return tape.flags[cell] & SEATED ? tape.requestId(tape.request[cell]) : null;
 }
 
 function leave() {

@@ -1,5 +1,5 @@
 // What is read off a tape: rows for a table, rates, seats in use, a request's life. Pure.
-import { FINISHED, IDLE, KIND, PREEMPTED, PREFILL } from "./ring.js";
+import { FINISHED, IDLE, KEPT, KIND, PREEMPTED, PREFILL, SEATED } from "./ring.js";
 
 /** The newest column, ring index, in which a request had a part; -1 if there is none. */
 export function newestWithRows(tape) {
@@ -13,7 +13,7 @@ export function seatsUsed(tape, columns = tape.length) {
   for (let back = Math.min(columns, tape.length) - 1; back >= 0; back--) {
     const start = tape.at(back) * tape.stride;
     for (let seat = tape.stride - 1; seat >= highest; seat--) {
-      if (tape.flags[start + seat] & (KIND | IDLE)) {
+      if (tape.flags[start + seat] & (SEATED | IDLE)) {
         highest = seat + 1;
         break;
       }
@@ -22,16 +22,17 @@ export function seatsUsed(tape, columns = tape.length) {
   return highest;
 }
 
-/** The rows of ring column c, as objects for a table. */
-export function rowsOf(tape, c) {
+/** The rows of ring column c, as objects for a table; with `of` KEPT, those who only keep their seats in it. */
+export function rowsOf(tape, c, of = KIND) {
   const rows = [];
   for (let seat = 0; seat < tape.stride; seat++) {
     const cell = c * tape.stride + seat;
     const flags = tape.flags[cell];
-    if (!(flags & KIND)) continue;
+    if (!(flags & of)) continue;
     rows.push({
       seat,
       id: tape.requestId(tape.request[cell]),
+      kept: (flags & KEPT) !== 0,
       prefill: (flags & PREFILL) !== 0,
       finished: (flags & FINISHED) !== 0,
       preempted: (flags & PREEMPTED) !== 0,
@@ -62,10 +63,10 @@ export function rates(tape, windowMs = 3000) {
   return { decode: decode / seconds, prefill: prefill / seconds };
 }
 
-/** The cell of request `number` in ring column c; -1 if it has no part in it. */
-export function cellOf(tape, c, number) {
+/** The cell of request `number` in ring column c; -1 if it has no part in it (with `of` SEATED: no seat either). */
+export function cellOf(tape, c, number, of = KIND) {
   for (let cell = c * tape.stride; cell < (c + 1) * tape.stride; cell++) {
-    if (tape.flags[cell] & KIND && tape.request[cell] === number) return cell;
+    if (tape.flags[cell] & of && tape.request[cell] === number) return cell;
   }
   return -1;
 }

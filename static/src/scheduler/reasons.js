@@ -7,14 +7,17 @@ const KNOWN = [
   ["seatsIdle", /^seats (\d+) of (\d+), (\d+) of them idle$/, ["taken", "seats", "idle"]],
   ["blocks", /^needs (\d+) blocks, (\d+) free$/, ["need", "free"]],
   ["blocksKept", /^needs (\d+) blocks, (\d+) free, (\d+) of them kept for those running$/, ["need", "free", "kept"]],
-  ["blocksOut", /^blocks ran out in this iteration: (\d+) preempted$/, ["preempted"]],
+  ["blocksLost", /^(\d+) lost their blocks in this iteration$/, ["preempted"]],
   ["budget", /^budget (\d+) of (\d+)$/, ["used", "limit"]],
+  ["pace", /^(\d+) tokens fit ([\d.]+) ms between the tokens of (\d+) decoding$/, ["tokens", "ms", "decoding"]],
   ["behind", /^(\d+) ahead$/, ["ahead"]],
   ["paused", /^the engine is paused; (\d+) ahead$/, ["ahead"]],
+  ["slow", /^the engine runs slowly, an iteration every ([\d.]+) ms; (\d+) ahead$/, ["ms", "ahead"]],
   ["cap", /^its user has (\d+) running$/, ["running"]],
   ["runs", /^(\w+) batch: (\d+) still run, (\d+) iterations left at most$/, ["policy", "running", "left"]],
   ["full", /^(\w+) batch of (\d+) is full$/, ["policy", "size"]],
   ["fills", /^(\w+) batch fills: (\d+) of (\d+), (\d+) ms left at most$/, ["policy", "there", "size", "ms"]],
+  ["switching", /^switching to the (\w+) policy: (\d+) running requests end first$/, ["policy", "running"]],
 ];
 
 export const reasonWords = (reason) => tCode("reason", reason);

@@ -27,7 +27,7 @@ async function fetchWhole(id) {
 }
 
 const nameOf = (part) => (part.startsWith("waiting.") ? `${t("request.waiting")}: ${reasonWords(part.slice(8))}` : t(`request.${part}`));
-const classOf = (part) => (part.startsWith("waiting") ? "part-queue" : { prefill: "part-prefill", decode: "part-decode", out: "part-preempted" }[part]);
+const classOf = (part) => (part.startsWith("waiting") ? "part-queue" : { prefill: "part-prefill", decode: "part-decode", kept: "part-stalled", out: "part-preempted" }[part]);
 
 function Life({ life }) {
   const sum = life.segments.reduce((all, { ms }) => all + ms, 0) || 1;
@@ -79,7 +79,7 @@ function Mates({ mates }) {
 
 export function RequestCard() {
   const { value: id } = store.request;
-  store.beat.value;
+  store.slowBeat.value;
   useEffect(() => {
     whole.value = null;
     if (id) fetchWhole(id);

@@ -9,11 +9,13 @@ export const DECODE = 2;
 export const FINISHED = 4;
 export const PREEMPTED = 8;
 export const IDLE = 16; // its request has ended, its batch still holds the seat
+export const KEPT = 32; // its request keeps the seat while the engine, paused, computes nothing
 export const KIND = PREFILL | DECODE;
+export const SEATED = KIND | KEPT;
 
 const COLUMNS = [
   "n", "epoch", "startedAt", "t0", "schedule", "forward", "sample", "commit", "waiting", "rows", "prefillRows",
-  "prefillTokens", "decodeTokens", "accepted", "rejected", "padding", "padTo", "idle", "hitRate",
+  "prefillTokens", "decodeTokens", "accepted", "rejected", "padding", "padTo", "idle", "kept", "hitRate",
   "kvFree", "kvCached", "kvUsed", "kvTotal", "budgetUsed", "budgetLimit", "seats", "gap", "gapMs",
 ]; // prettier-ignore
 const CELLS = {

@@ -1,45 +1,48 @@
 // Ties the tape and the charts to their box: density, size, and one draw a frame while something changes.
 import { t } from "../i18n/index.js";
 import { onThemeChange } from "../lib/colours.js";
-import { drawChartWords } from "./chart_words.js";
+import { figures, scales } from "./chart_words.js";
 import { CHARTS, CHARTS_HEIGHT, paintCharts, scaleTops } from "./charts.js";
-import { paintTape, tapeHeight } from "./draw.js";
+import { tapeHeight } from "./draw.js";
+import { Film, fit } from "./film.js";
+import { names, paintFilm, REACH, seatNumbers, tapeWords } from "./frame.js";
 import { layout, rowsToShow } from "./geometry.js";
 import { onFrame, wake } from "./loop.js";
-import { drawOverlay } from "./overlay.js";
+import { drawChartMarks, drawTapeMarks } from "./overlay.js";
 import { seatsUsed } from "./readings.js";
 import * as store from "./store.js";
-import { fit, Strip } from "./strip.js";
 import { readTheme } from "./theme.js";
 
+const WORDS_MS = 100; // names and figures beside the columns change no more often: nobody can read faster
 const SERIES = ["batch", "held", "queue", "prefill", "decode", "accepted", "rejected", "padding", "used", "cached", "hits"];
 const words = () => ({
-  idle: t("tape.idle"),
-  held: t("tape.heldShort"),
-  missed: t("tape.gap"),
-  restarted: t("tape.restarted"),
-  ...Object.fromEntries(CHARTS.map(({ name }) => [name, t(`chart.${name}`)])),
+  ...tapeWords(),
   ...Object.fromEntries(["schedule", "forward", "sample", "commit"].map((phase) => [phase, t(`phase.${phase}`)])),
   ...Object.fromEntries(SERIES.map((name) => [`${name}One`, t(`chart.${name}One`)])),
 });
 
 export class Stage {
-  /** canvases: {tape, tapeOver, charts, chartsOver}. */
-  constructor(boxes, canvases) {
+  /** canvases: {tape, tapeOver, charts, chartsOver}; films: {tape, charts}, the boxes between them. */
+  constructor(boxes, canvases, films) {
     this.canvases = canvases;
     this.words = words();
-    this.strips = { tape: new Strip(canvases.tape), charts: new Strip(canvases.charts) };
+    this.paintTape = paintFilm(this.words);
+    this.films = { tape: new Film(films.tape), charts: new Film(films.charts) };
+    this.beside = { tape: canvases.tape.getContext("2d", { alpha: false }), charts: canvases.charts.getContext("2d", { alpha: false }) };
     this.over = { tape: canvases.tapeOver.getContext("2d"), charts: canvases.chartsOver.getContext("2d") };
     this.tops = new Float64Array(CHARTS.length);
     this.rows = this.width = 0;
-    this.key = "";
-    this.scene = { marks: { hover: null, pinned: null, seat: null, spot: null }, tops: this.tops };
+    this.key = this.saidFor = "";
+    this.saidAt = this.shown = -1;
+    this.isFramed = false; // what stands beside the columns and changes with the size alone is drawn
+    this.isStale = false; // what stands there is of older columns
+    this.scene = { marks: { hover: null, pinned: null, seat: null, spot: null }, tops: this.tops, base: new Float64Array(1024) };
     this.observer = new ResizeObserver(([entry]) => {
       this.width = Math.floor(entry.contentRect.width);
       wake();
     });
     this.observer.observe(boxes);
-    this.leaveLoop = onFrame(() => this.#draw());
+    this.leaveLoop = onFrame((now) => this.#draw(now));
     this.leaveTheme = onThemeChange(() => {
       this.theme = null;
       wake();
@@ -53,23 +56,57 @@ export class Stage {
     this.leaveTheme();
   }
 
-  #draw() {
+  /** True while there is more to do, though nothing else asks for a frame. */
+  #draw(now) {
     const engine = store.engine.value;
     const tape = store.shownTape();
     if (!engine || !tape || this.width === 0) return false;
-    const ratio = devicePixelRatio || 1;
-    this.#measure(tape, engine.settings.max_num_seqs ?? 0, ratio);
-    const { scene, geometry, strips } = this;
-    Object.assign(scene, { tape, geometry, theme: this.theme, rows: this.rows, until: Math.min(store.until(), tape.total) });
+    const until = Math.min(store.until(), tape.total);
+    const isNew = until !== this.shown || tape !== this.scene.tape;
+    this.shown = until;
+    this.#measure(tape, engine.settings.max_num_seqs ?? 0, devicePixelRatio || 1);
+    Object.assign(this.scene, { tape, geometry: this.geometry, theme: this.theme, rows: this.rows, until });
     this.#mark(tape);
-    if (scaleTops(scene, this.tops)) strips.charts.spoil();
-    strips.tape.show(scene, tapeHeight(geometry, this.rows), paintTape);
-    strips.charts.show(scene, CHARTS_HEIGHT, paintCharts);
-    this.#over(this.canvases.tapeOver, this.over.tape, tapeHeight(geometry, this.rows));
-    drawOverlay(this.over.tape, scene, this.words);
-    this.#over(this.canvases.chartsOver, this.over.charts, CHARTS_HEIGHT);
-    drawChartWords(this.over.charts, scene, this.words);
+    if (scaleTops(this.scene, this.tops)) {
+      this.films.charts.spoil();
+      this.isFramed = false;
+    }
+    this.films.tape.show(this.scene, tapeHeight(this.geometry, this.rows), this.paintTape, REACH);
+    this.films.charts.show(this.scene, CHARTS_HEIGHT, paintCharts);
+    const isLate = this.#beside(isNew, now);
+    this.#marks();
+    return isLate;
+  }
+
+  /** What stands beside the columns. True if some of it still waits for its time. */
+  #beside(isNew, now) {
+    const { scene } = this;
+    const { tape, charts } = this.beside;
+    const { hover, pinned, spot } = scene.marks;
+    const looksAt = `${hover} ${pinned} ${spot}`;
+    this.isStale ||= isNew;
+    if (this.isFramed && looksAt === this.saidFor) {
+      if (!this.isStale) return false;
+      if (now - this.saidAt < WORDS_MS) return true;
+    }
+    if (!this.isFramed) this.#frame();
+    names(tape, scene, this.words);
+    figures(charts, scene, this.words);
+    Object.assign(this, { isFramed: true, isStale: false, saidFor: looksAt, saidAt: now });
     return false;
+  }
+
+  #frame() {
+    const { scene, geometry, ratio } = this;
+    for (const [name, height] of [["tape", tapeHeight(geometry, this.rows)], ["charts", CHARTS_HEIGHT]]) {
+      const ctx = this.beside[name];
+      fit(this.canvases[name], geometry.width, height, ratio);
+      ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
+      ctx.fillStyle = this.theme.colour.surface;
+      ctx.fillRect(0, 0, geometry.width, height);
+    }
+    seatNumbers(this.beside.tape, scene);
+    scales(this.beside.charts, scene);
   }
 
   /** Rows only grow while a picture is up, so that it does not jump when a seat empties. */
@@ -87,9 +124,9 @@ export class Stage {
     this.key = key;
     this.ratio = ratio;
     this.geometry = layout(this.width, this.rows, store.zoom.value, ratio);
-    this.scene.base = new Float64Array(this.geometry.columns + 8);
-    this.strips.tape.spoil();
-    this.strips.charts.spoil();
+    this.films.tape.spoil();
+    this.films.charts.spoil();
+    this.isFramed = false;
     const extent = { columns: this.geometry.columns, hiddenSeats: Math.max(0, seats - this.rows) };
     queueMicrotask(() => (store.extent.value = extent)); // after this frame's drawing: it renders views
   }
@@ -105,8 +142,21 @@ export class Stage {
     marks.spot = store.spot.value ?? store.request.value;
   }
 
-  #over(canvas, ctx, height) {
+  /** The canvases above the columns: shown only while there is something to mark, since laying them over costs time. */
+  #marks() {
+    const { hover, pinned, spot } = this.scene.marks;
+    const isMarked = hover !== null || pinned !== null;
+    this.#over("tapeOver", this.over.tape, tapeHeight(this.geometry, this.rows), isMarked || spot !== null, drawTapeMarks);
+    this.#over("chartsOver", this.over.charts, CHARTS_HEIGHT, isMarked, drawChartMarks);
+  }
+
+  #over(name, ctx, height, isShown, draw) {
+    const canvas = this.canvases[name];
     fit(canvas, this.geometry.width, height, this.ratio);
+    canvas.style.opacity = isShown ? "" : "0"; // not hidden: it hears the pointer
+    if (!isShown) return;
     ctx.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    ctx.clearRect(0, 0, this.geometry.width, height);
+    draw(ctx, this.scene);
   }
 }

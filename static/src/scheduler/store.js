@@ -1,4 +1,5 @@
-// State of the scheduler page. The tapes are plain arrays; `beat` tells the views, a few times a second, that they moved.
+// State of the scheduler page. The tapes are plain arrays; `beat` tells the views, a few times a second, that they moved,
+// `slowBeat` those that are long.
 import { computed, signal } from "@preact/signals";
 import { Socket } from "../lib/socket.js";
 import { applyBlocks, applyIterations, applySnapshot } from "./feed.js";
@@ -7,12 +8,14 @@ import { onFrame, wake } from "./loop.js";
 
 const CAPACITY = 2048;
 const BEAT_MS = 200;
+const SLOW_BEAT_MS = 500; // for long tables: what changes faster in them nobody reads
 export const ALL = "*"; // chosen: every engine, small
 
 export const engines = signal(new Map());
 export const chosen = signal(null);
 export const known = signal(false); // a snapshot has come
 export const beat = signal(0);
+export const slowBeat = signal(0);
 /** {tape, until, auto} while the picture stands still (`auto`: because an iteration was chosen), else null. */
 export const view = signal(null);
 /** {column, seat, x, y} under the pointer, or null. */
@@ -31,7 +34,12 @@ export const isAll = computed(() => chosen.value === ALL && engines.value.size >
 export const engine = computed(() => engines.value.get(chosen.value) ?? engines.value.values().next().value ?? null);
 
 let beating = null;
+let beatingSlowly = null;
 export function beatSoon() {
+  beatingSlowly ??= setTimeout(() => {
+    beatingSlowly = null;
+    slowBeat.value += 1;
+  }, SLOW_BEAT_MS);
   beating ??= setTimeout(() => {
     beating = null;
     if (document.hidden) for (const one of engines.value.values()) one.shown = one.tape.total; // no frames are drawn

@@ -1,12 +1,13 @@
 // Iteration records become columns of a ring. Pure. Request ids are interned to small integers; lists that only the
 // inspector reads (who waits, which KV blocks changed) stay as they came, in `extras`.
 import { colourIndex } from "../lib/colours.js";
-import { DECODE, EMPTY, FINISHED, IDLE, KIND, PREEMPTED, PREFILL, Ring } from "./ring.js";
+import { DECODE, EMPTY, FINISHED, IDLE, KEPT, KIND, PREEMPTED, PREFILL, Ring, SEATED } from "./ring.js";
 
 /** What lies between a column and the one before it. */
 export const GAP = { none: 0, idle: 1, missed: 2, restarted: 3 };
 const IDLE_MS = 1000;
 const MEMORY_OF_HITS = 0.97; // of what the hit rate remembers, kept from one iteration with a prefill to the next
+const MOST_LOST = 1024;
 
 export class Tape extends Ring {
   constructor(capacity = 1024) {
@@ -14,6 +15,8 @@ export class Tape extends Ring {
     this.ids = [];
     this.numberOf = new Map();
     this.waitingSince = new Map();
+    this.lost = new Map(); // by request that was preempted: tokens it had computed
+    this.seated = []; // rows of those who had a seat before the first record, where it is known
     this.found = this.lookedUp = 0; // prompt tokens found in the prefix cache, of those looked up, lately
   }
 
@@ -46,9 +49,11 @@ export class Tape extends Ring {
     // A request not seen yet is a new one only where no iteration is missing before this.
     const whole = before < 0 ? record.n <= 1 : this.gap[c] !== GAP.missed;
     for (const row of record.rows) this.#writeCell(c, row, whole);
+    if (this.lost.size) for (const row of record.rows) this.lost.delete(row.request_id);
     this.hitRate[c] = this.lookedUp > 0 ? this.found / this.lookedUp : Number.NaN;
     for (const end of record.finished) this.#mark(c, before, end.request_id, FINISHED);
-    for (const id of record.preempted) this.#mark(c, before, id, PREEMPTED);
+    for (const id of record.preempted) this.#lose(id, this.#mark(c, before, id, PREEMPTED));
+    if (record.rows.length === 0) this.#keepSeats(c, before);
     this.extras[c] = this.#extrasOf(record);
     return true;
   }
@@ -62,7 +67,7 @@ export class Tape extends Ring {
     for (const phase of ["schedule", "forward", "sample", "commit"]) this[phase][c] = record[phase];
     this.waiting[c] = record.waiting_total ?? record.waiting.length;
     this.rows[c] = record.rows.length;
-    for (const sum of ["prefillRows", "prefillTokens", "decodeTokens", "accepted", "rejected", "padTo"]) this[sum][c] = 0;
+    for (const sum of ["prefillRows", "prefillTokens", "decodeTokens", "accepted", "rejected", "padTo", "kept"]) this[sum][c] = 0;
     this.padding[c] = record.padding ?? 0;
     this.idle[c] = record.idle?.length ?? 0;
     this.kvFree[c] = kv.free;
@@ -85,6 +90,7 @@ export class Tape extends Ring {
     if (before < 0) return;
     if (this.epoch[c] !== this.epoch[before]) {
       this.gap[c] = GAP.restarted;
+      this.lost.clear();
       return;
     }
     this.gapMs[c] = this.t0[c] - this.t0[before] - this.spent(before);
@@ -129,21 +135,56 @@ export class Tape extends Ring {
     const since = new Map();
     for (const { request_id: id } of waiting) since.set(id, this.waitingSince.get(id) ?? t0);
     this.waitingSince = since;
-    return { waiting, since, preempted, finished, blocks: blocks ?? null };
+    if (this.lost.size) for (const { request_id: id } of finished) this.lost.delete(id);
+    const lost = this.lost.size ? new Map(this.lost) : null;
+    return { waiting, since, lost, preempted, finished, blocks: blocks ?? null };
   }
 
-  /** Marks the cell of a request in this column, or in the one before if it had no part in this one. */
+  /** Marks the cell of a request in this column, or in the one before if it had no part in this one: that cell, or -1. */
   #mark(c, before, id, flag) {
     const number = this.numberOf.get(id);
-    if (number === undefined) return;
+    if (number === undefined) return -1;
     for (const column of before < 0 ? [c] : [c, before]) {
       for (let cell = column * this.stride; cell < (column + 1) * this.stride; cell++) {
-        if (this.flags[cell] & KIND && this.request[cell] === number) {
+        if (this.flags[cell] & SEATED && this.request[cell] === number) {
           this.flags[cell] |= flag;
-          return;
+          return cell;
         }
       }
     }
+    return -1;
+  }
+
+  /** What a preempted request had computed is told beside its place in the queue, until it runs again. */
+  #lose(id, cell) {
+    if (this.lost.size >= MOST_LOST) this.lost.clear(); // the records that told of their ends were missed
+    if (cell >= 0) this.lost.set(id, this.context[cell]);
+  }
+
+  /** An iteration without rows: whoever had a seat before it and did not leave has it still. */
+  #keepSeats(c, before) {
+    if (before < 0) {
+      for (const row of this.seated) this.#keep(c, row.seat, { ...row, request: this.#intern(row.request_id), colour: colourIndex(row.request_id) });
+      return;
+    }
+    if (this.gap[c] === GAP.missed || this.gap[c] === GAP.restarted) return;
+    for (let seat = 0; seat < this.stride; seat++) {
+      const cell = before * this.stride + seat;
+      if (!(this.flags[cell] & SEATED) || this.flags[cell] & (FINISHED | PREEMPTED)) continue;
+      this.#keep(c, seat, { request: this.request[cell], colour: this.colour[cell], context: this.context[cell], blocks: this.blocks[cell] });
+    }
+  }
+
+  #keep(c, seat, { request, colour, context, blocks }) {
+    if (seat >= this.stride) this.widen(seat + 1);
+    const cell = c * this.stride + seat;
+    this.flags[cell] = KEPT;
+    this.request[cell] = request;
+    this.colour[cell] = colour;
+    this.context[cell] = context;
+    this.blocks[cell] = blocks;
+    this.tokens[cell] = this.drafted[cell] = this.taken[cell] = 0;
+    this.kept[c] += 1;
   }
 
   #intern(id) {
@@ -161,7 +202,7 @@ export class Tape extends Ring {
     this.ids = [];
     this.numberOf = new Map();
     for (let cell = 0; cell < this.flags.length; cell++) {
-      if (this.flags[cell] & KIND) this.request[cell] = this.#intern(ids[this.request[cell]]);
+      if (this.flags[cell] & SEATED) this.request[cell] = this.#intern(ids[this.request[cell]]);
     }
   }
 }

@@ -3,7 +3,7 @@ import { t } from "../i18n/index.js";
 import { count, duration, shortId } from "../lib/format.js";
 import { Work } from "./inspector.jsx";
 import { rowsOf } from "./readings.js";
-import { IDLE } from "./ring.js";
+import { IDLE, SEATED } from "./ring.js";
 import * as store from "./store.js";
 
 export function Tooltip() {
@@ -11,7 +11,7 @@ export function Tooltip() {
   const tape = store.shownTape();
   if (!hover || !tape?.holds(hover.column)) return null;
   const c = hover.column % tape.capacity;
-  const row = hover.seat === null ? null : rowsOf(tape, c).find((candidate) => candidate.seat === hover.seat);
+  const row = hover.seat === null ? null : rowsOf(tape, c, SEATED).find((candidate) => candidate.seat === hover.seat);
   const isHeld = hover.seat !== null && hover.seat < tape.stride && tape.flags[c * tape.stride + hover.seat] & IDLE;
   const below = hover.y < 160;
   return (

@@ -1,6 +1,6 @@
 // The scheduler page: figures, controls, tape with lane and charts, one iteration in detail, a request, the KV cache.
 import { useEffect } from "preact/hooks";
-import { t, tCode } from "../i18n/index.js";
+import { t } from "../i18n/index.js";
 import { Connection, connectionNews } from "../lib/connection.jsx";
 import { followAddress } from "./address.js";
 import { Controls } from "./controls.jsx";
@@ -8,11 +8,12 @@ import { offers } from "./history.js";
 import { Inspector } from "./inspector.jsx";
 import { KVMap } from "./kv.jsx";
 import { Overview } from "./overview.jsx";
+import { EngineNotes } from "./parts.jsx";
 import { Picture } from "./picture.jsx";
 import { RequestCard } from "./request.jsx";
 import { Stats } from "./stats.jsx";
 import * as store from "./store.js";
-import { keepInSight, release } from "./travel.js";
+import { release } from "./travel.js";
 
 function EngineChoice() {
   const names = [...store.engines.value.keys()];
@@ -34,17 +35,12 @@ function EngineChoice() {
 function Bar() {
   const { value: engine } = store.engine;
   store.beat.value;
-  const policy = engine?.settings.policy;
   const one = engine && !store.isAll.value;
   return (
     <div class="scheduler-bar">
       <h1>{t("scheduler.title")}</h1>
       <EngineChoice />
-      {one && engine.model && <p class="muted">{engine.model}</p>}
-      {one && engine.state !== "ready" && <p class="warn">{tCode("engine.state", engine.state)}</p>}
-      {one && policy && <p class="policy">{t("scheduler.policy", { policy: tCode("policy", policy) })}</p>}
-      {one && engine.paused && <p class="policy warn">{t("engine.paused")}</p>}
-      {one && engine.slowMs > 0 && <p class="policy">{t("engine.slow", { n: engine.slowMs })}</p>}
+      {one && <EngineNotes engine={engine} />}
       <span class="spring" />
       <Connection socket={store.socket} />
     </div>
@@ -84,8 +80,6 @@ export function Scheduler() {
     addEventListener("keydown", letGo);
     return () => removeEventListener("keydown", letGo);
   }, []);
-  useEffect(keepInSight);
-  store.beat.value;
   const { value: engine } = store.engine;
   return (
     <div class="scheduler">

@@ -5,7 +5,7 @@ import { RequestName } from "./parts.jsx";
 import { whyWords } from "./reasons.js";
 import * as store from "./store.js";
 
-/** {waiting, total, waitedMs(id)} of the newest iteration shown; nothing where the running engine's queue is empty by now. */
+/** {waiting, total, waitedMs(id), lost(id)} of the newest iteration shown; nothing where the running engine's queue is empty by now. */
 function queueShown() {
   const tape = store.shownTape();
   const engine = store.engine.value;
@@ -13,16 +13,17 @@ function queueShown() {
   const isOver = !store.view.value && engine.waiting === 0;
   if (column === undefined || !tape.holds(column) || isOver) return { waiting: [], total: 0 };
   const c = column % tape.capacity;
-  const { waiting, since } = tape.extras[c];
+  const { waiting, since, lost } = tape.extras[c];
   const now = tape.t0[c] + tape.spent(c);
-  return { waiting, total: Math.max(tape.waiting[c], waiting.length), waitedMs: (id) => now - (since.get(id) ?? now) };
+  return { waiting, total: Math.max(tape.waiting[c], waiting.length), waitedMs: (id) => now - (since.get(id) ?? now), lost: (id) => lost?.get(id) ?? 0 };
 }
 
-function Chip({ item, waitedMs }) {
+function Chip({ item, waitedMs, lost }) {
   return (
     <li class="queue-chip" data-reason={item.reason}>
       <RequestName id={item.request_id} />
       {item.tokens > 0 && <span class="muted">{t("waiting.tokens", { n: count(item.tokens) })}</span>}
+      {lost > 0 && <span class="queue-lost">{t("waiting.lost", { n: count(lost) })}</span>}
       <span class="warn">{whyWords(item)}</span>
       <span class="muted queue-time">{duration(waitedMs)}</span>
     </li>
@@ -31,7 +32,7 @@ function Chip({ item, waitedMs }) {
 
 export function WaitingLane() {
   store.beat.value;
-  const { waiting, total, waitedMs } = queueShown();
+  const { waiting, total, waitedMs, lost } = queueShown();
   const longest = waiting.reduce((most, item) => Math.max(most, waitedMs(item.request_id)), 0);
   return (
     <section class="card waiting" aria-labelledby="waiting-title" data-testid="waiting">
@@ -44,7 +45,7 @@ export function WaitingLane() {
       ) : (
         <ol class="queue-chips" tabIndex={0} aria-labelledby="waiting-title">
           {waiting.map((item) => (
-            <Chip key={item.request_id} item={item} waitedMs={waitedMs(item.request_id)} />
+            <Chip key={item.request_id} item={item} waitedMs={waitedMs(item.request_id)} lost={lost(item.request_id)} />
           ))}
           {total > waiting.length && <li class="muted">{t("waiting.more", { n: count(total - waiting.length) })}</li>}
         </ol>
