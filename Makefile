@@ -42,7 +42,7 @@ help:
 	@echo "make test-fast  unit tests only, after make test has set things up once"
 	@echo "make test-slow  the long ones"
 	@echo "make lint       ruff, types, import rules, browser tests' lint"
-	@echo "make fix        format and mend what ruff can"
+	@echo "make fix        format and mend what ruff can, write the generated docs anew"
 	@echo "make bench      measure this machine: the engine, its limits, and PEERS=\"COMMAND; COMMAND\" in turn"
 
 run: setup
@@ -68,6 +68,7 @@ fix: setup-test
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 	@PYTHONPATH=. $(BIN)/python tests/support/settings_table.py
+	@PYTHONPATH=. $(BIN)/python tests/support/asyncapi_file.py
 
 pictures: setup-test
 	@PYTHONPATH=.:tests $(BIN)/python tests/support/pictures.py

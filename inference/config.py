@@ -17,11 +17,13 @@ POLICIES = ("continuous", "dynamic", "static")
 
 
 class RequestRefused(ValueError):
-    """A request that can never run. `code` is one of the contract's error codes; the message has true numbers."""
+    """A request that can't be taken. `code` is one of the contract's error codes; the message has true numbers.
+    retry_after: seconds until it may be sent again; None where the same request will be refused again."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.code = code
+        self.retry_after = retry_after
 
 
 @dataclass(frozen=True, slots=True)

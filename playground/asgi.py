@@ -16,14 +16,15 @@ from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from django.conf import settings  # noqa: E402
 
 from playground.http.body import BodyLimit  # noqa: E402
+from playground.sockets.doors import Doors  # noqa: E402
 from playground.sockets.origin import ExactOrigin  # noqa: E402
 from playground.sockets.urls import urlpatterns  # noqa: E402
 
+programs = URLRouter(urlpatterns)
+browsers = ExactOrigin(AuthMiddlewareStack(programs), settings.ALLOWED_HOSTS, settings.BATCHSCOPE.origins)
 application = ProtocolTypeRouter(
     {
         "http": BodyLimit(django_application, settings.BODY_LIMIT),
-        "websocket": ExactOrigin(
-            AuthMiddlewareStack(URLRouter(urlpatterns)), settings.ALLOWED_HOSTS, settings.BATCHSCOPE.origins
-        ),
+        "websocket": Doors(programs, browsers, settings.ALLOWED_HOSTS),
     }
 )

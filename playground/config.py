@@ -27,7 +27,7 @@ LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 _ENGINE_FIELDS = tuple(EngineConfig.__dataclass_fields__)
 _NONE_ALLOWED = (
     *("kv_blocks", "kv_memory", "prefill_chunk", "max_model_len", "batch_size", "max_running_per_user"),
-    *("requests_per_minute", "requests_per_day", "tokens_per_minute", "tokens_per_day"),
+    *("requests_per_minute", "requests_per_day", "tokens_per_minute", "tokens_per_day", "prompt_days"),
     *("inter_token_ms", "queue_timeout", "run_timeout", "total_timeout"),
 )  # an empty variable is the default, which for the last four is a number
 
@@ -160,6 +160,8 @@ class Settings(BaseSettings):
     """tokens, of prompts and of answers, that an account may use in a minute"""
     tokens_per_day: int | None = Field(None, ge=1)
     """tokens, of prompts and of answers, that an account may use in a day"""
+    prompt_days: float | None = Field(None, gt=0, le=36500)
+    """days for which what was asked and answered is kept, in conversations too; unset: for ever. Figures stay"""
     messages_per_second: int = Field(20, ge=1, le=100_000)
     """messages that one socket may send in a second"""
     sockets_limit: int = Field(5000, ge=1, le=1_000_000)

@@ -138,12 +138,13 @@ class Gateway:
             for own in asked
             for one in _seeded(params).siblings()
         ]
-        await self.limiter.take(caller, len(family))
-        try:
-            await database_sync_to_async(rows.create)(family, self._room_for(caller), call)
-        except Exception:
-            await self.limiter.give_back(caller, len(family))
-            raise
+        with journal.refusals(user.pk, len(family)):
+            await self.limiter.take(caller, len(family))
+            try:
+                await database_sync_to_async(rows.create)(family, self._room_for(caller), call)
+            except Exception:
+                await self.limiter.give_back(caller, len(family))
+                raise
         journal.accepted(family)
         for row in family:
             row.received_at = received_at

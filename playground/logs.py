@@ -10,6 +10,12 @@ from typing import Any
 
 import structlog
 
+# What a line may say beside its event, and nothing else: no text of anybody can come in by another name.
+FIELDS = (
+    *("request_id", "code", "reason", "user", "key", "waiting", "count", "attempt", "engine"),
+    *("prompt_tokens", "completion_tokens", "ms"),
+)
+
 
 def logging_settings(level: str, log_format: str) -> dict[str, Any]:
     """A dictConfig for the standard library's loggers; structlog's own events take the same way."""
@@ -26,7 +32,7 @@ def logging_settings(level: str, log_format: str) -> dict[str, Any]:
         "formatters": {
             "line": {
                 "()": structlog.stdlib.ProcessorFormatter,
-                "foreign_pre_chain": [structlog.stdlib.ExtraAdder(allow=["code"]), *_SHARED],
+                "foreign_pre_chain": [structlog.stdlib.ExtraAdder(allow=FIELDS), *_SHARED],
                 "processors": [
                     structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                     _traceback_in_line,
@@ -42,6 +48,9 @@ def logging_settings(level: str, log_format: str) -> dict[str, Any]:
             # Answers of 4xx are the client's affair, and their paths may hold a login token.
             "django.request": {"level": "ERROR"},
             "django.security.DisallowedHost": {"level": "ERROR"},
+            # Their debug lines hold what pages and rows hold: texts, and a key when it is made.
+            "django.template": {"level": "INFO"},
+            "django.db.backends": {"level": "INFO"},
         },
     }
 

@@ -131,6 +131,11 @@ class InferenceRequest(models.Model):
         return self.state in FINAL_STATES
 
     @property
+    def is_kept(self) -> bool:
+        """Whether it is still known what was asked."""
+        return self.messages is not None or self.prompt is not None or self.prompt_ids is not None
+
+    @property
     def asked(self) -> str:
         """What the user said last, or the raw prompt."""
         said = [message["content"] for message in self.messages or () if message["role"] == "user"]

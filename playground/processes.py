@@ -107,11 +107,28 @@ class Child:
             self.kill()
             await process.wait()
 
-    def kill(self) -> None:
-        self._stopping = True
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it is to end, for good."""
+        return self._stopping
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the system holds it (SIGSTOP); False where that can't be told."""
+        with contextlib.suppress(OSError, IndexError):
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] in ("T", "t")
+        return False
+
+    def replace(self) -> None:
+        """End it at once, as a crash does: another one is started."""
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
+
+    def kill(self) -> None:
+        """End it at once, and for good."""
+        self._stopping = True
+        self.replace()
 
 
 def _in_words(status: int) -> str:

@@ -45,6 +45,8 @@ async def start(gateway: Gateway, row: InferenceRequest, user: User) -> Inferenc
         raise RequestRefused("conflict", "this request is a replay itself; replay the first one")
     if not row.is_final:
         raise RequestRefused("conflict", "this request is not over yet; wait for its end, or cancel it")
+    if not row.is_kept:
+        raise RequestRefused("conflict", "what was asked is not kept any more, so it can't be asked again")
     if await row.replays.filter(state__in=UNFINISHED_STATES).aexists():
         raise RequestRefused("conflict", "a replay of this request runs already")
     params = SamplingParams.from_mapping({**row.params, "seed": row.seed})

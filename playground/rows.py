@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import ceil
@@ -68,14 +68,15 @@ class Room:
     of_one: int | None = None  # of one account; None: no limit
     seconds_each: float = 1.0
 
-    def check(self, more: int, there: Mapping[str, int]) -> None:
-        """there: how many are `all`, are `own`, and how many accounts have any (`owners`). Raises RequestRefused."""
+    def check(self, more: int, there: Mapping[str, int], owners: Callable[[], int]) -> None:
+        """there: how many are there in `all`, and how many are one's `own`. owners: how many accounts have any.
+        Raises RequestRefused."""
         if there["all"] + more > self.in_all:
             words = f"{there['all']} requests wait or run, and {self.in_all} are allowed"
             raise self._refusal(words, more, there["all"] + more - self.in_all, self.seconds_each, self.in_all)
         if self.of_one is not None and there["own"] + more > self.of_one:
             words = f"{there['own']} of your requests wait or run, and {self.of_one} of one account are allowed"
-            each = self.seconds_each * max(1, there["owners"])  # accounts have equal shares
+            each = self.seconds_each * max(1, owners())  # accounts have equal shares
             raise self._refusal(words, more, there["own"] + more - self.of_one, each, self.of_one)
 
     def _refusal(self, words: str, more: int, too_many: int, each: float, most: int) -> RequestRefused:
@@ -107,9 +108,8 @@ def create(family: Sequence[InferenceRequest], room: Room, call: IdempotentCall 
             all=Count("id"),
             waiting=Count("id", filter=Q(state=State.ACCEPTED)),
             own=Count("id", filter=Q(owner_id=family[0].owner_id)),
-            owners=Count("owner_id", distinct=True),
         )
-        room.check(len(family), counts)
+        room.check(len(family), counts, lambda: _unfinished().values("owner_id").distinct().count())
         for place, row in enumerate(family):
             row.save(force_insert=True)
             row.position = counts["waiting"] + place

@@ -28,6 +28,7 @@ from playground import private_broker
 from playground.access.first_start import local_admin
 from playground.access.login_links import create_link
 from playground.config import PROJECT_FOLDER, Settings
+from playground.engine_watch import count_own_faults, watch_engine
 from playground.processes import Child
 
 WATCH_EVERY = 0.1  # seconds, while starting
@@ -115,9 +116,12 @@ class Supervisor:
         try:
             await self._start_broker()
             self._broker = Broker(self._redis_url)
+            self._tasks.append(asyncio.create_task(count_own_faults(self._broker)))
             await self._start(self._engine)
             link = await asyncio.to_thread(self._prepare)
             await self._start(self._web)
+            watching = watch_engine(self._engine, self._engine_name, self._broker, self._config.hang_timeout)
+            self._tasks.append(asyncio.create_task(watching))
             starting = asyncio.create_task(self._announce(link))
             await self._until_stopped()
             starting.cancel()

@@ -1,6 +1,8 @@
 """Django's settings, made from `playground.config.Settings`, which stands here as BATCHSCOPE."""
 
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from django.utils.translation import gettext_lazy as _
@@ -31,8 +33,10 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "csp",
+    "ninja",  # for its static files: Swagger UI
 ]
 MIDDLEWARE = [
+    "playground.http.openai.door.ProgramDoor",
     "django.middleware.security.SecurityMiddleware",
     "playground.http.middleware.response_headers",
     "playground.http.static.StaticFiles",
@@ -124,6 +128,8 @@ TIME_ZONE = "UTC"
 STATIC_URL = "/static/"
 STATIC_ROOT = PROJECT_FOLDER / "staticfiles"
 STATICFILES_DIRS = [("dist", path)] if (path := PROJECT_FOLDER / "static" / "dist").is_dir() else []
+if viewer := find_spec("asyncapi_viewer"):  # found, not imported: it is a plug-in of a site generator
+    STATICFILES_DIRS.append(("asyncapi", Path(str(viewer.origin)).parent / "static"))
 _collected = (STATIC_ROOT / "staticfiles.json").is_file()
 WHITENOISE_USE_FINDERS = not _collected
 WHITENOISE_AUTOREFRESH = DEBUG

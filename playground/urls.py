@@ -5,7 +5,9 @@ from django.contrib.auth.decorators import login_not_required
 from django.urls import path
 from django.views.i18n import set_language
 
-from playground.http import api, control, health, iterations, pages
+from playground.http import api, control, docs, health, iterations, metrics, pages
+from playground.http.openai.api import api as openai_api
+from playground.http.openai.document import document as openai_document
 
 urlpatterns = [
     path("", pages.chat, name="chat"),
@@ -21,8 +23,16 @@ urlpatterns = [
     path("language/", login_not_required(set_language), name="set_language"),
     path("api/conversations/", api.Conversations.as_view(), name="conversations"),
     path("api/conversations/<uuid:conversation_id>/", api.OneConversation.as_view(), name="conversation"),
+    path("v1/openapi.json", openai_document, name="openapi"),
+    path("v1/", openai_api.urls),
+    path("docs/", docs.index, name="docs"),
+    path("docs/api/", docs.api, name="docs-api"),
+    path("docs/websocket/", docs.websocket, name="docs-websocket"),
+    path("asyncapi.json", docs.asyncapi, name="asyncapi"),
+    path("metrics", metrics.metrics, name="metrics"),
     path("health", health.health, name="health"),
     path("health/live", health.live, name="health-live"),
+    path("admin/login/", pages.admin_login, name="admin-login"),
     path("admin/", admin.site.urls),
 ]
 handler400 = "playground.http.errors.bad_request"

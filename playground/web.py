@@ -15,17 +15,23 @@ OPTIONS = (
     *("--websocket-max-message-size", str(256 << 10)),
     *("--websocket-max-frame-size", str(256 << 10)),
     *("--application-close-timeout", "5"),
+    *("--ping-interval", "20"),
+    *("--ping-timeout", "60"),  # more than a reader may be stuck: it is to hear why it is closed
 )
 _tasks: set[asyncio.Task[None]] = set()  # a loop itself holds its tasks only weakly
 
 
 def run_daphne(endpoint: Sequence[str]) -> None:
     """Serve until SIGTERM. `endpoint`: Daphne's own arguments, such as ["--fd", "5"]."""
-    from daphne.cli import CommandLineInterface  # installs Twisted's asyncio reactor
-    from twisted.internet import reactor
+    from playground.daphne_server import WebServer  # installs Twisted's asyncio reactor
+    from daphne.cli import CommandLineInterface  # isort:skip
+    from twisted.internet import reactor  # isort:skip
+
+    class Line(CommandLineInterface):
+        server_class = WebServer
 
     reactor.callWhenRunning(_start_gateway)
-    CommandLineInterface().run([*endpoint, *OPTIONS, "playground.asgi:application"])
+    Line().run([*endpoint, *OPTIONS, "playground.asgi:application"])
 
 
 def _start_gateway() -> None:

@@ -25,6 +25,7 @@ from inference.serving.lost import Lost
 from inference.serving.messages import Finish, Submission
 from inference.serving.orders import Add, Cancel, Drop, DropAll, Order
 from inference.serving.prompts import Tokenizer, is_slow, render
+from inference.serving.totals import EngineTotals
 from inference.serving.turns import Turns
 
 log = logging.getLogger("batchscope.engine")
@@ -48,6 +49,7 @@ class Intake:
     """Let `read` and `watch_others` run again and again; `stop`, then `give_back`, at the end.
 
     serving: the tokenizer and the seats, once there is an engine.  put: takes ends of requests that it never had.
+    totals: told of who comes.
     held: claims of requests that are not over, by request.
     """
 
@@ -58,8 +60,10 @@ class Intake:
         orders: SimpleQueue[Order],
         serving: asyncio.Future[tuple[Tokenizer, int]],
         put: Callable[[Outgoing], None],
+        totals: EngineTotals,
     ) -> None:
         self._broker, self._identity, self._orders, self._serving, self._put = broker, identity, orders, serving, put
+        self._totals = totals
         self.held: dict[str, Claim] = {}
         self._preparing: dict[str, bool] = {}  # being tokenised; True: cancel has been asked for meanwhile
         self._accepting = asyncio.Lock()
@@ -132,6 +136,7 @@ class Intake:
             if self.held:
                 log.warning("broker_state_lost: %d requests dropped, the web puts them back", len(self.held))
             self.held.clear()
+            self._totals.forget()
             self._orders.put(DropAll())
             if epoch := self._identity.epoch():
                 await self._broker.keep_epoch(self._identity.engine, epoch)
@@ -160,6 +165,7 @@ class Intake:
     async def _take(self, submission: Submission, result: ClaimResult) -> None:
         claim = result.claim
         self.held[claim.request_id] = claim
+        log.debug("claimed", extra={"request_id": claim.request_id, "attempt": result.attempts})
         if result.cancelled:
             self._finish(submission, result, "cancelled")
             return
@@ -186,6 +192,8 @@ class Intake:
             rendered = await asyncio.get_running_loop().run_in_executor(threads, render, tokenizer, submission)
             if self.held.get(claim.request_id) is not claim:  # lost, or taken anew
                 return
+            prompt_tokens, deltas = len(rendered.prompt_ids), len(so_far.deltas)
+            self._totals.taken(claim.request_id, prompt_tokens, submission.submitted_at, deltas)
             self._orders.put(
                 Add(
                     claim,

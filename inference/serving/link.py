@@ -9,6 +9,7 @@ outputs pile up because the broker is away.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -27,10 +28,13 @@ from inference.serving.messages import Control, EngineStatus, Queued
 from inference.serving.orders import Order, Refuse
 from inference.serving.outbox import Outbox
 from inference.serving.prompts import Tokenizer
+from inference.serving.totals import EngineTotals
+from inference.serving.totals_store import TotalsStore
 
 log = logging.getLogger("batchscope.engine")
 
 HEARTBEAT = 0.5  # seconds
+AT_ONCE = 0.2  # seconds at least between two of them, where the second has news
 BACK_OFF = (0.05, 2.0)  # seconds between tries while the broker is away: first, most
 
 
@@ -50,7 +54,8 @@ class BrokerLink:
         status: EngineStatus,
         keep: LedgerKeep | None = None,
     ) -> None:
-        self.status = status
+        self.totals = EngineTotals()
+        self._status = status
         self._name, self._consumer, self._orders = name, consumer, orders
         self._epoch: Future[int] = Future()
         if status.epoch:
@@ -60,12 +65,27 @@ class BrokerLink:
         self._serving: asyncio.Future[tuple[Tokenizer, int]] = self._loop.create_future()
         self._broker = EngineBroker(url)
         self._ledger = LedgerStore(self._broker, name, status.epoch, keep or LedgerKeep())
-        self._outbox = Outbox(self._loop, self._broker, name, self._ledger, self._settle)
+        self._counted = TotalsStore(self._broker, consumer)
+        self._outbox = Outbox(self._loop, self._broker, name, self._ledger, self._settle, self.totals)
         identity = Identity(name, consumer, self._known_epoch)
-        self._intake = Intake(self._broker, identity, orders, self._serving, self._outbox.put)
+        self._intake = Intake(self._broker, identity, orders, self._serving, self._outbox.put, self.totals)
+        self._hurry = asyncio.Event()  # the next heartbeat is not to wait
         self._away = False
 
     # Called from the step thread
+
+    @property
+    def status(self) -> EngineStatus:
+        return self._status
+
+    @status.setter
+    def status(self, status: EngineStatus) -> None:
+        """What has changed for whoever watches is told at once."""
+        before, self._status = self._status, status
+        if status.state == "ready" and before.state != "ready":
+            self.totals.add("engine_starts_total")
+        if _news(status) != _news(before):
+            self._loop.call_soon_threadsafe(self._hurry.set)
 
     def start(self) -> None:
         self._thread.start()
@@ -127,6 +147,7 @@ class BrokerLink:
         await self._intake.stop()
         await self._outbox.empty()
         await self._ledger.close()
+        await self._counted.flush(self.totals, self._name, self.status.model)
         await self._intake.give_back()
         await self._broker.stop_beating(self._consumer)
         await self._broker.close()
@@ -152,8 +173,12 @@ class BrokerLink:
 
     async def _beat(self) -> None:
         await self._find_epoch()  # before anything is said of this process
+        self._hurry.clear()
         await self._broker.beat(self._consumer, self.status)
-        await asyncio.sleep(HEARTBEAT)
+        await self._counted.flush(self.totals, self._name, self.status.model)
+        await asyncio.sleep(AT_ONCE)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._hurry.wait(), HEARTBEAT - AT_ONCE)
 
     async def _find_epoch(self) -> None:
         """More than that of any process of this name before: as far as the broker knows of them, or the disk."""
@@ -169,6 +194,9 @@ class BrokerLink:
 
     def _settle(self, items: Sequence[Outgoing], refused: set[str]) -> None:
         self._intake.settle(items, refused)
+        if self.totals.is_due:
+            self.totals.is_due = False
+            self._hurry.set()
 
     # What staff asks
 
@@ -192,3 +220,8 @@ class BrokerLink:
                 continue
             if control.engine == self._name:
                 self._orders.put(control)
+
+
+def _news(status: EngineStatus) -> tuple[Any, ...]:
+    """What is not to wait for the next heartbeat."""
+    return status.state, status.busy, status.paused, status.running, status.waiting

@@ -19,6 +19,7 @@ from inference.serving.broker_engine import EngineBroker
 from inference.serving.ledger_store import LedgerStore
 from inference.serving.logs import Outgoing
 from inference.serving.messages import Queued
+from inference.serving.totals import EngineTotals
 
 PUBLISH_AT_ONCE = 1024  # events in one call, roughly: a step is never split
 MOST_STEPS_BEHIND = 2000  # then the step thread waits
@@ -26,7 +27,8 @@ MOST_NEWS = 4096  # of places in line; then the oldest are dropped
 
 
 class Outbox:
-    """settled: told of events that are out, and of the claims (by token) among them that hold no more."""
+    """settled: told of events that are out, and of the claims (by token) among them that hold no more.  totals: told of
+    each step that is out."""
 
     def __init__(
         self,
@@ -35,9 +37,10 @@ class Outbox:
         engine: str,
         ledger: LedgerStore,
         settled: Callable[[Sequence[Outgoing], set[str]], None],
+        totals: EngineTotals,
     ) -> None:
         self._loop, self._broker, self._engine, self._ledger = loop, broker, engine, ledger
-        self._settled = settled
+        self._settled, self._totals = settled, totals
         self._steps: deque[tuple[Sequence[Outgoing], Any]] = deque()
         self._news: deque[Queued] = deque(maxlen=MOST_NEWS)
         self._wake = asyncio.Event()
@@ -99,7 +102,7 @@ class Outbox:
             self._wake.set()  # the same once more, later
             raise
         for _ in range(steps):
-            self._steps.popleft()
+            self._totals.step(*self._steps.popleft(), refused)
         for record, line in zip(records, lines, strict=True):
             self._ledger.add(record, line)
         self._room.set()

@@ -21,6 +21,7 @@ from typing import Any
 
 from inference.config import EngineConfig, ParameterError
 from inference.execution.models.errors import ModelError
+from inference.serving.faults import count_faults
 from inference.serving.ledger_store import LedgerKeep
 from inference.serving.link import BrokerLink
 from inference.serving.messages import EngineStatus
@@ -68,6 +69,7 @@ def run_worker(
         signal.signal(number, on_signal)
     consumer = f"{name}@{os.getpid()}.{secrets.token_hex(4)}"
     link = BrokerLink(redis_url, name, consumer, orders, status, keep)
+    count_faults(link.totals)
     link.start()
     _stand_back()
     try:

@@ -36,7 +36,10 @@ def load_library() -> ctypes.CDLL | None:
         return _load(compiler)
     except (OSError, subprocess.SubprocessError) as error:
         output = getattr(error, "stderr", None) or str(error)
-        log.warning("the C++ kernels could not be built: CPU kernels run on numba, which is slower. %s", output[-2000:])
+        log.warning(
+            "kernels_not_built: the C++ kernels could not be built, so CPU kernels run on numba, slower; %s",
+            output[-2000:],
+        )
         return None
 
 

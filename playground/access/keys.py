@@ -25,9 +25,14 @@ USE_NOTED_EVERY = timedelta(minutes=1)
 
 
 def create_key(
-    owner: User, name: str, scopes: Collection[str] = (GENERATE,), expires_at: datetime | None = None
+    owner: User,
+    name: str,
+    scopes: Collection[str] = (GENERATE,),
+    expires_at: datetime | None = None,
+    **quota: int | None,
 ) -> tuple[ApiKey, str]:
-    """A new key, and the secret, which nobody can tell again. Raises ValueError for a scope that there is not."""
+    """A new key, and the secret, which nobody can tell again. quota: fields of `Quota`. Raises ValueError for a scope
+    that there is not."""
     if strangers := sorted(set(scopes) - set(SCOPES)):
         raise ValueError(f"there is no scope {strangers[0]!r}; there are: {', '.join(SCOPES)}")
     secret = BEGIN + secrets.token_urlsafe(32)
@@ -38,6 +43,7 @@ def create_key(
         key_hash=_hash(secret),
         expires_at=expires_at,
         **{scope: scope in scopes for scope in SCOPES},
+        **quota,
     )
     return key, secret
 

@@ -4,6 +4,8 @@ from django.contrib import admin
 
 from playground.admin import accounts as accounts
 from playground.admin import conversations as conversations
+from playground.admin import keys as keys
+from playground.admin import quotas as quotas
 from playground.admin import readings as readings
 from playground.admin import requests as requests
 

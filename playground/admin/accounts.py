@@ -11,9 +11,11 @@ from django.contrib.auth.models import Group, Permission, User
 from django.http import HttpRequest
 from django.utils import translation
 
-from playground.models import Conversation, InferenceRequest, PromptRead
+from playground.admin.quotas import QuotaInline
+from playground.models import AccountQuota, ApiKey, Conversation, InferenceRequest, PromptRead
 
-OWN_MODELS = frozenset(model._meta.model_name for model in (Conversation, InferenceRequest, PromptRead))
+OWN = (Conversation, InferenceRequest, PromptRead, ApiKey, AccountQuota)
+OWN_MODELS = frozenset(model._meta.model_name for model in OWN)
 
 
 class PermissionChoice(forms.ModelMultipleChoiceField):
@@ -43,7 +45,16 @@ admin.site.unregister(Group)
 
 @admin.register(User)
 class Users(UserAdmin, Translated):
-    pass
+    inlines = (QuotaInline,)
+
+    def get_inlines(self, request: HttpRequest, obj: Any) -> Any:
+        return self.inlines if obj is not None else ()
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """With an account goes what was asked from it, though the rows of requests can't be deleted one by one."""
+        listed, counts, needed, protected = super().get_deleted_objects(objs, request)
+        own = {str(model._meta.verbose_name) for model in OWN}
+        return listed, counts, {name for name in needed if str(name) not in own}, protected
 
 
 @admin.register(Group)

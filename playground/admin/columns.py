@@ -37,6 +37,13 @@ class RequestColumns:
         address = reverse("admin:playground_inferencerequest_changelist")
         return format_html('<a href="{}?owner={}">{}</a>', address, row.owner_id, row.owner)
 
+    @admin.display(description=_("API key"))
+    def key_link(self, row: InferenceRequest) -> str:
+        if row.key is None:
+            return "-"
+        address = reverse("admin:playground_inferencerequest_changelist")
+        return format_html('<a href="{}?key={}">{}</a>', address, row.key_id, row.key.name)
+
     @admin.display(description=_("created"), ordering="created_at")
     def created(self, row: InferenceRequest) -> str:
         return moment(row.created_at)

@@ -14,7 +14,9 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from playground.admin.words import FINISHES, REASONS
+from playground.models import ApiKey
 
+MOST_KEYS = 30  # names in the list of keys
 MOST_OWNERS = 30  # names in the list of owners; others are found by a search
 
 
@@ -54,6 +56,42 @@ class OwnerFilter(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         value = self.value() or ""
         return queryset.filter(owner=int(value)) if value.isdecimal() and len(value) < 10 else queryset
+
+
+class KeyFilter(admin.SimpleListFilter):
+    """The keys that were used last, and one that a link names."""
+
+    title = _("API key")
+    parameter_name = "key"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        chosen = Q(pk=self.value()) if (self.value() or "").isdecimal() else Q(pk=None)
+        used = ApiKey.objects.filter(Q(last_used_at__isnull=False) | chosen).order_by("-last_used_at")
+        return [(str(key.pk), str(key)) for key in used[:MOST_KEYS]]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value() or ""
+        return queryset.filter(key=int(value)) if value.isdecimal() and len(value) < 10 else queryset
+
+
+class KeyStateFilter(admin.SimpleListFilter):
+    title = _("state")
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [("valid", _("valid")), ("expired", _("expired")), ("revoked", _("revoked"))]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        now = timezone.now()
+        match self.value():
+            case "valid":
+                alive = Q(expires_at=None) | Q(expires_at__gt=now)
+                return queryset.filter(alive, revoked_at=None, owner__is_active=True)
+            case "expired":
+                return queryset.filter(revoked_at=None, expires_at__lte=now)
+            case "revoked":
+                return queryset.filter(revoked_at__isnull=False)
+        return queryset
 
 
 class OneOf(admin.SimpleListFilter):

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from playground.admin.actions import urls_of
 from playground.admin.columns import RequestColumns
-from playground.admin.filters import FinishFilter, OwnerFilter, TimeFilter, WaitFilter
+from playground.admin.filters import FinishFilter, KeyFilter, OwnerFilter, TimeFilter, WaitFilter
 from playground.admin.inspection import page_of
 from playground.admin.paging import BoundedPaginator
 from playground.admin.rights import ReadOnly, What, may, may_read_prompts, note_reading
@@ -45,11 +45,12 @@ class InferenceRequestAdmin(RequestColumns, ReadOnly):
         "tokens",
         "end",
         "owner_link",
+        "key_link",
         "created",
         "parameters",
     )
-    list_filter = ("state", WaitFilter, FinishFilter, TimeFilter, OwnerFilter)
-    list_select_related = ("owner",)
+    list_filter = ("state", WaitFilter, FinishFilter, TimeFilter, OwnerFilter, KeyFilter)
+    list_select_related = ("owner", "key")
     show_facets = admin.ShowFacets.NEVER  # they count everything
     search_fields = ("id",)  # shows the box; search.py says what is searched
     search_help_text = _("Id, owner, client's label or error code")
@@ -79,7 +80,7 @@ class InferenceRequestAdmin(RequestColumns, ReadOnly):
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """What the template does not show by itself."""
         return [
-            (None, {"fields": (("owner", "conversation", "ref"),)}),
+            (None, {"fields": (("owner", "key", "conversation", "ref"),)}),
             (_("How it ended"), {"fields": (("finish_reason", "error_code", "error_message"),)}),
             (_("Tokens"), {"fields": (("prompt_tokens", "completion_tokens", "cached_tokens"),)}),
             (_("Times"), {"fields": (("created", "started", "first_token", "finished"),)}),

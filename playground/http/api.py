@@ -61,7 +61,7 @@ class Conversations(JSONView):
 class OneConversation(JSONView):
     def get(self, request: UserRequest, conversation_id: str) -> HttpResponse:
         row = conversations_of(request.user).get(pk=conversation_id)
-        turns = [turn_json(turn) for turn in row.requests.order_by("created_at")]
+        turns = [turn_json(turn) for turn in row.requests.order_by("created_at") if turn.is_kept]
         return JsonResponse({**conversation_json(row), "turns": turns})
 
     def patch(self, request: UserRequest, conversation_id: str) -> HttpResponse:

@@ -10,6 +10,8 @@ import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from playground import metrics
+
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -48,12 +50,20 @@ class BodyLimit:
         await self.application(scope, receive_whole, send)
 
     async def _refuse(self, send: Send) -> None:
-        message = f"The body is larger than {self.limit} bytes, which is the most that is read."
-        body = json.dumps({"error": {"code": "too_large", "message": message}}).encode()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),
-        ]
+        headers, body = too_large(self.limit)
         await send({"type": "http.response.start", "status": 413, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+
+def too_large(limit: int) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """Headers and body of the answer, in the shape that OpenAI's clients know and ours too."""
+    message = f"The body is larger than {limit} bytes, which is the most that is read."
+    error = {"message": message, "type": "invalid_request_error", "param": None, "code": "too_large"}
+    body = json.dumps({"error": error}).encode()
+    metrics.refused("too_large")
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+    ]
+    return headers, body

@@ -23,7 +23,7 @@ from inference.serving.client import Control
 from playground import demo
 from playground.controls import hand_on
 from playground.gateway import get_gateway
-from playground.http.errors import forbidden, json_error, method_not_allowed
+from playground.http.errors import forbidden, json_error, method_not_allowed, refused
 
 log = logging.getLogger("batchscope.controls")
 
@@ -64,7 +64,7 @@ def for_staff(view: Callable[[HttpRequest, User], Answer]) -> Callable[[HttpRequ
         try:
             return await view(request, user)
         except RequestRefused as error:
-            return json_error(error.code, str(error))
+            return refused(error)
         except ValidationError as error:
             return _not_understood(error)
 

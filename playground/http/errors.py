@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.utils.translation import gettext as _
+
+from inference.config import RequestRefused
+from playground import metrics
 
 STATUS_OF_CODE = {
     "bad_json": 400,
@@ -29,7 +33,16 @@ STATUS_OF_CODE = {
 
 
 def json_error(code: str, message: str, **extra: Any) -> JsonResponse:
+    metrics.refused(code)
     return JsonResponse({"error": {"code": code, "message": message, **extra}}, status=STATUS_OF_CODE[code])
+
+
+def refused(error: RequestRefused) -> JsonResponse:
+    """With the time after which it may be sent again, where there is one."""
+    answer = json_error(error.code, str(error))
+    if error.retry_after is not None:
+        answer["Retry-After"] = str(max(1, ceil(error.retry_after)))
+    return answer
 
 
 def method_not_allowed(request: HttpRequest, allowed: str) -> JsonResponse:
@@ -50,6 +63,7 @@ def wants_json(request: HttpRequest) -> bool:
 def _answer(request: HttpRequest, code: str, message: str) -> HttpResponse:
     if wants_json(request):
         return json_error(code, message)
+    metrics.refused(code)
     return render(request, f"{STATUS_OF_CODE[code]}.html", {"message": message}, status=STATUS_OF_CODE[code])
 
 

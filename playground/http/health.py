@@ -8,29 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
-from inference.serving.messages import EngineStatus
 from playground.gateway import get_gateway
+from playground.verdicts import verdict
 
 ANSWER_WITHIN = 3.0  # seconds for the broker to tell
-
-
-def verdict(engines: Sequence[EngineStatus], now: float, hang_timeout: float) -> str:
-    """ "ok" if any engine serves; else the reason: "loading", "hung", "failed", "no_engine"."""
-    words = {_state(engine, now, hang_timeout) for engine in engines}
-    return next((word for word in ("ok", "loading", "hung", "failed") if word in words), "no_engine")
-
-
-def _state(engine: EngineStatus, now: float, hang_timeout: float) -> str:
-    if engine.state != "ready":
-        return "loading" if engine.state == "loading" else "failed"
-    return "hung" if engine.busy and now - engine.progress_at > hang_timeout else "ok"
 
 
 @login_not_required

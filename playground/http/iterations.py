@@ -1,4 +1,5 @@
-"""What happened in which iteration, for the scheduler page: records, block maps, a span to take home. Staff only.
+"""What happened in which iteration, for the scheduler page: records, block maps, a span to take home. For whoever may
+watch the scheduler.
 
 Knows: what may be asked, and how it is answered. Must not know: where the ledger keeps what (serving/client.py).
 Records go out as they came in: nothing here reads them but the trace.
@@ -15,6 +16,7 @@ from functools import wraps
 from typing import Any, cast
 
 import orjson
+from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
@@ -22,6 +24,7 @@ from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
 
 from inference.serving.client import UNREACHABLE
+from playground.access.callers import may_watch
 from playground.gateway import get_gateway
 from playground.http.errors import json_error, method_not_allowed
 from playground.http.ledger_query import BadQuery, Wanted, engine_of, number, span_of, wanted_span
@@ -36,14 +39,14 @@ NOT_IN_FILE_NAMES = re.compile(r"[^\w.-]+")
 View = Callable[[HttpRequest], Coroutine[Any, Any, HttpResponseBase]]
 
 
-def for_staff(view: View) -> View:
-    """GET only, JSON errors, staff."""
+def for_watchers(view: View) -> View:
+    """GET only, JSON errors, the right to watch."""
 
     @wraps(view)
     async def checked(request: HttpRequest) -> HttpResponseBase:
         if request.method not in ("GET", "HEAD"):
             return method_not_allowed(request, "GET, HEAD")
-        if not cast(User, await request.auser()).is_staff:
+        if not await sync_to_async(may_watch)(cast(User, await request.auser())):
             return json_error("forbidden", _("Your account has no right to see this page."))
         try:
             return await view(request)
@@ -55,7 +58,7 @@ def for_staff(view: View) -> View:
     return checked
 
 
-@for_staff
+@for_watchers
 async def iterations(request: HttpRequest) -> HttpResponse:
     """Records of a span, or, with `request`, the span in which a request ran."""
     if request_id := request.GET.get("request"):
@@ -79,7 +82,7 @@ async def iterations(request: HttpRequest) -> HttpResponse:
     )
 
 
-@for_staff
+@for_watchers
 async def blocks(request: HttpRequest) -> HttpResponse:
     """The block map after an iteration, the newest one where none is named."""
     client = get_gateway().client
@@ -96,7 +99,7 @@ async def blocks(request: HttpRequest) -> HttpResponse:
     return _json({"engine": engine, "epoch": span.epoch, "n": n, **drawn})
 
 
-@for_staff
+@for_watchers
 async def export(request: HttpRequest) -> HttpResponseBase:
     """A span as a file: the records as they are, or a trace for ui.perfetto.dev."""
     form = request.GET.get("format", "json")

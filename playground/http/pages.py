@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from math import ceil
+from typing import Any, cast
+
 from django.conf import settings
 from django.contrib.auth import login, views
 from django.contrib.auth.decorators import login_not_required
+from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.decorators import method_decorator
 from django.views.decorators.csrf import ensure_csrf_cookie
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_safe
 
+from playground.access import attempts
+from playground.access.callers import may_watch
 from playground.access.login_links import redeem
 from playground.http.requests import UserRequest
 
@@ -26,9 +33,9 @@ def chat(request: UserRequest) -> HttpResponse:
 @require_safe
 @ensure_csrf_cookie
 def scheduler(request: UserRequest) -> HttpResponse:
-    if not request.user.is_staff:
+    if not may_watch(request.user):
         raise PermissionDenied
-    return render(request, "scheduler.html", {"controls": settings.BATCHSCOPE.has_controls})
+    return render(request, "scheduler.html", {"controls": settings.BATCHSCOPE.has_controls and request.user.is_staff})
 
 
 @login_not_required
@@ -37,9 +44,14 @@ def scheduler(request: UserRequest) -> HttpResponse:
 def login_link(request: HttpRequest, token: str) -> HttpResponse:
     """Signs in with a plain GET, so that a browser and a script can both follow it. HEAD uses nothing up: chat programs
     and mail scanners send it to preview a link."""
-    user = redeem(token) if request.method == "GET" else None
+    if request.method != "GET":
+        return render(request, "login_link_used.html", status=410)
+    if wait := attempts.begin("", _address(request)):
+        return _shut(request, "login_link_used.html", wait)
+    user = redeem(token)
     if user is None:
         return render(request, "login_link_used.html", status=410)
+    attempts.was_right("", _address(request))
     login(request, user, backend="django.contrib.auth.backends.ModelBackend")
     return redirect("chat")
 
@@ -49,6 +61,41 @@ class Login(views.LoginView):
     template_name = "login.html"
     redirect_authenticated_user = True
 
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if wait := attempts.begin(self._name, _address(request)):
+            return _shut(request, "login.html", wait, form=self.get_form_class()(request))
+        return super().post(request, *args, **kwargs)
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        attempts.was_right(self._name, _address(self.request))
+        return super().form_valid(form)
+
+    @property
+    def _name(self) -> str:
+        return self.request.POST.get("username", "")
+
 
 class Logout(views.LogoutView):
     """POST only, as Django has it."""
+
+
+@login_not_required
+def admin_login(request: HttpRequest) -> HttpResponse:
+    """In place of the admin's own login page: passwords are asked for in one place, which counts the wrong ones."""
+    if not request.user.is_authenticated:
+        return redirect_to_login(request.GET.get("next") or reverse("admin:index"))
+    if not cast(UserRequest, request).user.is_staff:
+        raise PermissionDenied
+    return redirect("admin:index")
+
+
+def _address(request: HttpRequest) -> str:
+    """Of who asks, or of the proxy: headers that tell another one can be made up."""
+    return request.META.get("REMOTE_ADDR") or ""
+
+
+def _shut(request: HttpRequest, template: str, wait: float, **context: Any) -> HttpResponse:
+    seconds = ceil(wait)
+    response = render(request, template, {**context, "wait": seconds}, status=429)
+    response["Retry-After"] = str(seconds)
+    return response

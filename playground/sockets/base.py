@@ -9,22 +9,44 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any, cast
+from typing import Any, ClassVar
 
 from channels.db import database_sync_to_async
 from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.db import DatabaseError
 
 from inference.serving.client import end_tasks
+from playground import metrics
+from playground.access.callers import GENERATE
+from playground.access.live_rights import standing_of
 from playground.gateway import get_gateway
-from playground.sockets.frames import decode
-from playground.sockets.protocol import ErrorFrame, Hello, Limits, Ping, Pong, ProtocolError, ServerModel
+from playground.sockets.doors import enter
+from playground.sockets.flow import Flow
+from playground.sockets.frames import decode, labels_of
+from playground.sockets.message_rate import ACK, MessageRate
+from playground.sockets.protocol import (
+    Ack,
+    Draining,
+    ErrorFrame,
+    Hello,
+    Limits,
+    Ping,
+    Pong,
+    ProtocolError,
+    ServerModel,
+)
+from playground.sockets.registry import get_open_sockets
 
 UNAUTHORIZED = 4401
 FORBIDDEN = 4403
+RESTARTS, LATER, ABUSE = 1012, 1013, 1008  # of RFC 6455's registry
+_WORDS = {UNAUTHORIZED: "unauthorized", FORBIDDEN: "forbidden", RESTARTS: "draining", LATER: "rate_limited"}
 INTERNAL = "Something went wrong on the server. The log has the details."
+STOPPED_READING = "nothing could be sent for 30 seconds; connect again and resume your requests with after_seq"
+UNSENT = "batchscope.unsent"  # in ASGI's extensions: asks how many bytes the server holds for this client
 
 log = logging.getLogger(__name__)
 database = database_sync_to_async
@@ -33,26 +55,56 @@ database = database_sync_to_async
 class Socket(AsyncWebsocketConsumer):
     """One client's connection. Handlers raise ProtocolError for what the client should mend."""
 
+    right: ClassVar[str] = GENERATE  # a scope of keys: what one must be allowed to do, to be here
+
     @property
     def user(self) -> User:
-        """Who this is; AnonymousUser until `refusal` has let it pass."""
-        return cast(User, self.scope["user"])
+        return self.caller.user
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        kind = scope["path"].strip("/").removeprefix("ws/")
+        metrics.socket_opened(kind)
+        self._code: int | None = None  # of the close
+        try:
+            await super().__call__(scope, receive, send)
+        finally:  # however it ends
+            get_open_sockets().leave(self)
+            metrics.socket_closed(kind, self._code)
 
     async def websocket_connect(self, message: Any) -> None:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._lasting: set[asyncio.Task[None]] = set()
+        self._rate = MessageRate(settings.BATCHSCOPE.messages_per_second)
+        scope: Any = self.scope
+        unsent = (scope.get("extensions") or {}).get(UNSENT, lambda: 0)
+        self.flow = Flow(self.send_text, unsent, self._stopped_reading)
         self._open = True
         await self.accept()
-        code = self.refusal()
-        if code:
-            # Accepted first: a browser is not told the status of a refused handshake, only the code of a close.
-            await self.close(code)
-            return
-        await self._guarded(self.opened())
+        # Accepted first: a browser is not told the status of a refused handshake, only the code of a close.
+        if refusal := await self._refusal():
+            metrics.refused(_WORDS[refusal[0]])
+            await self.close(*refusal)
+        else:
+            await self._guarded(self.opened())
 
-    def refusal(self) -> int | None:
-        """The code to close with, if this client has no right to be here."""
-        return None if self.user.is_authenticated else UNAUTHORIZED
+    async def _refusal(self) -> tuple[int, str] | None:
+        """The code and the words to close with, if this client may not be here."""
+        sockets = get_open_sockets()
+        if sockets.is_draining:
+            return RESTARTS, "this server is about to stop; connect again"
+        try:
+            caller, allowed = await database(enter)(self.scope, self.right)
+        except DatabaseError as error:
+            log.warning("socket_not_checked: %s", type(error).__name__)
+            return LATER, "accounts can't be looked up just now; try again later"
+        if caller is None:
+            return UNAUTHORIZED, "this needs an account or a valid key"
+        if not allowed:
+            return FORBIDDEN, "this account or key has no right to be here"
+        session: Any = self.scope.get("session")
+        self.caller, self.standing = caller, standing_of(caller, self.right, getattr(session, "session_key", None))
+        words = sockets.admit(self)
+        return (LATER, words) if words else None
 
     async def opened(self) -> None:
         gateway = get_gateway()
@@ -60,11 +112,21 @@ class Socket(AsyncWebsocketConsumer):
         await self.send_message(Hello(model=settings.BATCHSCOPE.model_name, limits=_limits()))
 
     async def websocket_receive(self, message: Any) -> None:
-        if self._open and self.refusal() is None:
+        if not self._open:
+            return
+        if self._rate.take():
             await self._guarded(self._handle(message.get("text"), message.get("bytes")))
+        elif self._rate.is_abuse:
+            await self.close(ABUSE, f"more than {self._rate.per_second} messages a second, for many seconds")
+        else:
+            words = f"more than {self._rate.per_second} messages a second came on this socket; this one was not read"
+            ref, request_id = labels_of(message.get("text"))
+            await self.send_error(ProtocolError("rate_limited", words, ref, request_id))
 
     async def _handle(self, text: str | None, data: bytes | None) -> None:
         received = decode(text, data)
+        if isinstance(received, Ack):
+            self._rate.give_back(1 - ACK)
         handler = getattr(self, f"on_{received.type}", None)
         if handler is None:
             raise ProtocolError("bad_message", f"this socket takes no {received.type} messages")
@@ -87,16 +149,22 @@ class Socket(AsyncWebsocketConsumer):
         try:
             await work
         except ProtocolError as error:
-            frame = ErrorFrame(code=error.code, message=str(error), ref=error.ref, request_id=error.request_id)
-            await self.send_message(frame)
+            await self.send_error(error)
         except Exception:
             log.exception("socket_failed", extra={"code": "internal"})
-            await self.send_message(ErrorFrame(code="internal", message=INTERNAL))
+            await self.send_error(ProtocolError("internal", INTERNAL))
 
     async def on_ping(self, message: Ping) -> None:
         await self.send_message(Pong(t=message.t))
 
+    async def send_error(self, error: ProtocolError) -> None:
+        metrics.refused(error.code)
+        frame = ErrorFrame(code=error.code, message=str(error), ref=error.ref, request_id=error.request_id)
+        await self.send_message(frame)
+
     async def send_message(self, message: ServerModel) -> None:
+        """Send what belongs to no answer, once the client has read enough of what it was sent."""
+        await self.flow.until_room()
         await self.send_text(message.frame())
 
     async def send_text(self, frame: str) -> None:
@@ -121,11 +189,33 @@ class Socket(AsyncWebsocketConsumer):
             task.cancel()
 
     async def close(self, code: int | None = None, reason: str | None = None) -> None:
-        self._open = False
+        """Nothing is sent after this, and nobody follows for this client any more."""
+        if not self._open:
+            return
+        self._open, self._code = False, code
+        self.flow.close()
+        if code != RESTARTS:  # else the process ends, and those requests have not lost their reader
+            for task in self._tasks.values():
+                if task is not asyncio.current_task():
+                    task.cancel()
         await super().close(code, reason)
 
+    async def end_of_rights(self) -> None:
+        await self.close(UNAUTHORIZED, "you have signed out, or your rights or your key have changed")
+
+    async def drain(self) -> None:
+        await self.send_text(Draining().frame())
+        await self.close(RESTARTS, "this server stops; connect again and resume your requests")
+
+    async def _stopped_reading(self) -> None:
+        log.info("reader_stuck: user %s", self.user.pk)
+        await self.close(LATER, STOPPED_READING)
+
     async def websocket_disconnect(self, message: Any) -> None:
-        self._open = False
+        self._open, self._code = False, self._code or message.get("code")
+        self.flow.close()
+        if get_open_sockets().is_draining:
+            raise StopConsumer
         if self._lasting:
             await asyncio.wait(self._lasting)
         await end_tasks(list(self._tasks.values()))

@@ -1,4 +1,4 @@
-"""/ws/chat/: asks for answers and streams them, several at once on one socket.
+"""/ws/chat/ and /ws/v1/: ask for answers and stream them, several at once on one socket.
 
 Knows: the protocol and the gateway. Must not know: the broker, the engine.
 Each answer is streamed by a task of its own, so that a `cancel` is heard at once. A request that is followed elsewhere,
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Iterator
 from contextlib import aclosing
 from typing import Any
 
@@ -36,6 +37,7 @@ from playground.sockets.protocol import (
     ProtocolError,
     Queued,
     Resume,
+    ServerModel,
     TokenLogprobs,
     Usage,
 )
@@ -80,6 +82,7 @@ class ChatSocket(Socket):
                 received_at=received_at,
                 conversation=conversation,
                 ref=message.ref or "",
+                key=self.caller.key,
             )
         except RequestRefused as error:
             raise ProtocolError(error.code, str(error)) from None
@@ -105,10 +108,11 @@ class ChatSocket(Socket):
 
     async def on_resume(self, message: Resume) -> None:
         request_id = _canonical(message.request_id)
+        self.flow.forget(request_id)
         self.start(request_id, self._stream(request_id, message.after_seq))
 
     async def on_ack(self, message: Ack) -> None:
-        """Flow control is not needed yet; what a client has read is taken note of by nobody."""
+        self.flow.acknowledge(message.request_id, message.seq)
 
     async def _conversation(self, text: str | None) -> Conversation | None:
         if text is None:
@@ -131,28 +135,26 @@ class ChatSocket(Socket):
             raise ProtocolError("internal", INTERNAL, request_id=request_id) from None
 
     async def _send_event(self, event: News) -> None:
-        if isinstance(event, Place):
-            place = Queued(
-                request_id=event.request_id, position=event.position, reason=event.reason, eta_ms=event.eta_ms
-            )
-            await self.send_message(place)
-            return
-        if isinstance(event, Delta):
-            await self.send_message(
-                DeltaFrame(
-                    request_id=event.request_id,
-                    seq=event.seq,
-                    text=event.text,
-                    tokens=len(event.token_ids),
-                    iteration=event.iteration,
-                    logprobs=_logprobs(event),
-                )
-            )
-            return
+        for frame in _frames(event):
+            await self.flow.put(frame, event.request_id)
+
+
+def _frames(event: News) -> Iterator[ServerModel]:
+    if isinstance(event, Place):
+        yield Queued(request_id=event.request_id, position=event.position, reason=event.reason, eta_ms=event.eta_ms)
+    elif isinstance(event, Delta):
+        yield DeltaFrame(
+            request_id=event.request_id,
+            seq=event.seq,
+            text=event.text,
+            tokens=len(event.token_ids),
+            iteration=event.iteration,
+            logprobs=_logprobs(event),
+        )
+    else:
         if event.error_code:
-            error = ErrorFrame(code=event.error_code, message=event.error_message, request_id=event.request_id)
-            await self.send_message(error)
-        await self.send_message(_finished(event))
+            yield ErrorFrame(code=event.error_code, message=event.error_message, request_id=event.request_id)
+        yield _finished(event)
 
 
 def _canonical(request_id: str) -> str:

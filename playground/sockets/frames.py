@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from playground.gate import GateError, read_object
@@ -22,6 +23,7 @@ from playground.sockets.protocol import (
     Resume,
 )
 
+LABELLED = 16 << 10  # characters of a frame that is refused unread and yet searched for its labels
 _client = TypeAdapter(ClientMessage)
 
 
@@ -45,6 +47,17 @@ def decode(text: str | None, data: bytes | None = None) -> Generate | Cancel | R
         return _client.validate_python(value)
     except ValidationError as error:
         raise ProtocolError("bad_message", sentence(error), *_labels(value)) from None
+
+
+def labels_of(text: str | None) -> tuple[str | None, str | None]:
+    """`ref` and `request_id` of a frame that nobody is going to read: so far as they are found for little."""
+    if text is None or len(text) > LABELLED:
+        return None, None
+    try:
+        value = orjson.loads(text)
+    except (orjson.JSONDecodeError, UnicodeEncodeError):
+        return None, None
+    return _labels(value) if isinstance(value, dict) else (None, None)
 
 
 def _labels(value: dict[str, Any]) -> tuple[str | None, str | None]:

@@ -45,10 +45,18 @@ class ExactOrigin:
 
     def _own(self, scope: Any) -> str | None:
         """The origin that the request itself was sent to, as long as its Host is one of ours (else: DNS rebinding)."""
-        hosts = [value.decode("latin1") for name, value in scope["headers"] if name == b"host"]
-        if len(hosts) != 1:
+        host = _host(scope)
+        if host is None or not host_is_ours(scope, self.allowed_hosts):
             return None
-        domain, _ = split_domain_port(hosts[0].lower())
-        if not domain or not validate_host(domain, list(self.allowed_hosts)):
-            return None
-        return normal(("https://" if scope.get("scheme") == "wss" else "http://") + hosts[0])
+        return normal(("https://" if scope.get("scheme") == "wss" else "http://") + host)
+
+
+def host_is_ours(scope: Any, allowed_hosts: Collection[str]) -> bool:
+    """Whether the request was sent to a name of this service, as Django asks of HTTP."""
+    domain, _ = split_domain_port((_host(scope) or "").lower())
+    return bool(domain) and validate_host(domain, list(allowed_hosts))
+
+
+def _host(scope: Any) -> str | None:
+    hosts = [value.decode("latin1") for name, value in scope["headers"] if name == b"host"]
+    return hosts[0] if len(hosts) == 1 else None

@@ -35,7 +35,7 @@ class ProtocolError(ValueError):
 
 
 class ClientModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
 
 
 class ChatMessage(ClientModel):
@@ -52,10 +52,14 @@ class Generate(ClientModel):
 
     type: Literal["generate"]
     ref: Ref | None = None
+    """the client's own label: a label, and nothing else"""
     messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
+    """a conversation, to which the model's chat template is applied; this or `prompt`"""
     prompt: str | None = None
+    """a text to go on with, as it is; this or `messages`"""
     params: dict[str, Any] = {}
     conversation: Id | None = None
+    """of the caller's conversations, the one that gets this turn"""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Generate:
@@ -80,25 +84,39 @@ class Generate(ClientModel):
 
 
 class Cancel(ClientModel):
+    """Takes effect at the next iteration; the request's `finished` says `cancelled` and has what it used."""
+
     type: Literal["cancel"]
     request_id: Id
 
 
 class Resume(ClientModel):
+    """Sends all of a request's deltas after that one, goes on live, and ends with its `finished`, also of a request
+    that is over. When a socket closes, its requests are given up after a grace: a second, or 30 s in a conversation,
+    unless the service has other settings."""
+
     type: Literal["resume"]
     request_id: Id
     after_seq: Annotated[int, Field(ge=0, le=1 << 53)] = 0
+    """of the last delta that the client has; 0: from the beginning"""
 
 
 class Ack(ClientModel):
+    """The client has read the frame of that request and seq, and so all that this socket sent before it. Acknowledging
+    is optional; from the first `ack` on, the server sends at most 256 KiB of answers beyond what was acknowledged. A
+    socket on which nothing can be sent for 30 seconds is closed with 1013; its requests can be resumed."""
+
     type: Literal["ack"]
     request_id: Id
     seq: Annotated[int, Field(ge=0, le=1 << 53)]
 
 
 class Ping(ClientModel):
+    """For clients that can't see WebSocket's own pings."""
+
     type: Literal["ping"]
     t: int | float | Annotated[str, Field(max_length=64)] | None = None
+    """comes back in `pong`"""
 
 
 ClientMessage = Annotated[Generate | Cancel | Resume | Ack | Ping, Field(discriminator="type")]
@@ -108,7 +126,7 @@ ClientMessage = Annotated[Generate | Cancel | Resume | Ack | Ping, Field(discrim
 
 
 class ServerModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     def frame(self) -> str:
         """The message as a text frame; fields that are None are left out."""
@@ -117,11 +135,16 @@ class ServerModel(BaseModel):
 
 class Limits(ServerModel):
     message_bytes: int = MAX_FRAME_BYTES
+    """of a frame, at most"""
     messages: int = MAX_MESSAGES
+    """of a conversation in one `generate`, at most"""
     max_model_len: int | None = None
+    """tokens of prompt and answer together"""
 
 
 class Hello(ServerModel):
+    """Comes once, before anything else."""
+
     type: Literal["hello"] = "hello"
     protocol: int = PROTOCOL_VERSION
     model: str
@@ -129,10 +152,15 @@ class Hello(ServerModel):
 
 
 class Accepted(ServerModel):
+    """From here on the request is kept whatever dies, and has exactly one `finished`."""
+
     type: Literal["accepted"] = "accepted"
     ref: str | None = None
+    """that of the `generate` it answers"""
     request_id: str
+    """the server's name for it, in all that follows"""
     position: int
+    """how many were before it when it came"""
 
 
 class Queued(ServerModel):
@@ -165,12 +193,21 @@ class TokenLogprobs(LikelyToken):
 
 
 class DeltaFrame(ServerModel):
+    """The next piece of an answer. `seq` counts a request's deltas from 1 without gaps. To a reader that is slow
+    several deltas come as one frame: then `first_seq` is the number of the first and `seq` that of the last of them,
+    `text` and `logprobs` are theirs joined, `tokens` their sum, and `iteration` is the last one's. Without `first_seq`
+    a frame is one delta. So each frame goes on where the one before ended: `first_seq`, or else `seq`, is one more than
+    the `seq` before."""
+
     type: Literal["delta"] = "delta"
     request_id: str
+    first_seq: int | None = None
     seq: int
     text: str
     tokens: int
+    """how many tokens brought this text"""
     iteration: int
+    """of the engine, in which the text came"""
     logprobs: list[TokenLogprobs] | None = None
 
 
@@ -178,6 +215,7 @@ class Usage(ServerModel):
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    """of the prompt: those whose KV blocks were there already"""
 
 
 class Finished(ServerModel):
@@ -187,25 +225,36 @@ class Finished(ServerModel):
     request_id: str
     seq: int
     finish_reason: str
+    """`stop`, `length`, `cancelled`, `error` (an `error` frame came before) or `expired` (a time limit)"""
     usage: Usage
     receipt: dict[str, Any]
+    """where the time went, in ms: queue, prefill, decode, batchmates, preempted, stalled and deliver, which add up to
+    total; `details` says more of some"""
     logprobs: list[TokenLogprobs] | None = None
 
 
 class ErrorFrame(ServerModel):
+    """`ref` and `request_id`: of the message or the request that it is about, where it had them."""
+
     type: Literal["error"] = "error"
     code: str
+    """a word that stays the same over versions, such as `bad_params`"""
     message: str
+    """for people: what to change, with true numbers"""
     ref: str | None = None
     request_id: str | None = None
 
 
 class Pong(ServerModel):
+    """Answers `ping` with its `t`."""
+
     type: Literal["pong"] = "pong"
     t: int | float | str | None = None
 
 
 class Draining(ServerModel):
+    """The server is about to stop, and closes this socket with 1012: connect again and resume."""
+
     type: Literal["draining"] = "draining"
 
 

@@ -15,6 +15,7 @@ scheduler: Any = SchedulerSocket.as_asgi()
 denier: Any = WebsocketDenier.as_asgi()
 urlpatterns: list[Any] = [
     path("ws/chat/", chat),
+    path("ws/v1/", chat),
     path("ws/scheduler/", scheduler),
     re_path("", denier),  # no such address: refused, where the router would raise
 ]

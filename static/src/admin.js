@@ -18,3 +18,15 @@ async function look() {
 }
 
 if (page) setTimeout(look, EVERY);
+
+// A key that is shown once: marked as a whole, so that Ctrl+C takes it; the button does the same.
+for (const button of document.querySelectorAll("[data-copy]")) {
+  const field = document.getElementById(button.dataset.copy);
+  field.select();
+  button.hidden = !navigator.clipboard; // there is none where the page came without TLS from another machine
+  button.addEventListener("click", async () => {
+    field.select();
+    await navigator.clipboard.writeText(field.value);
+    button.textContent = button.dataset.copied;
+  });
+}

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import httpx
 from playwright.async_api import Browser, Dialog, Page, expect
 from support.browser import HOSTILE
 from support.server import Answer, Server
 
 LIST = "/admin/playground/inferencerequest/"
+KEYS = "/admin/playground/apikey/"
+MARKED = "() => { const e = document.activeElement; return e.value.slice(e.selectionStart, e.selectionEnd) }"
 FINAL = ".tools .state-completed"
 
 
@@ -96,3 +99,27 @@ async def test_a_phone_shows_the_page_without_sideways_scroll(server: Server, ch
     assert await page.evaluate("document.documentElement.scrollWidth") == 360
     assert page.wrong == []
     await page.context.close()
+
+
+async def test_a_key_is_made_copied_and_works(server: Server, chromium: Browser) -> None:
+    page = await signed_in(server, chromium, f"{KEYS}add/", permissions=["clipboard-read", "clipboard-write"])
+    await page.keyboard.type("by keyboard")  # the form's first field has the focus
+    await page.keyboard.press("Enter")
+    copy = page.get_by_role("button", name="Copy")
+    await expect(copy).to_be_visible()
+    secret = await page.get_by_label("API key").input_value()
+    assert secret.startswith("bs-")
+    assert await page.evaluate(MARKED) == secret  # Ctrl+C takes it
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert await page.evaluate("() => navigator.clipboard.readText()") == secret
+    models = httpx.get(f"{server.base_url}/v1/models", headers={"Authorization": f"Bearer {secret}"})
+    assert models.status_code == 200
+    await page.get_by_role("link", name="Go on to the key's page").click()
+    await page.get_by_role("button", name="Revoke this key").click()
+    await expect(page.get_by_text("The key is revoked.")).to_be_visible()
+    assert secret not in await page.content()
+    models = httpx.get(f"{server.base_url}/v1/models", headers={"Authorization": f"Bearer {secret}"})
+    assert models.status_code == 401
+    assert page.wrong == []

@@ -162,9 +162,10 @@ class FakeGateway:
 
 def _gateway_everywhere(monkeypatch: pytest.MonkeyPatch, gateway: FakeGateway) -> None:
     from playground.http import api, control, health, iterations
-    from playground.sockets import base, broadcast, chat, snapshot
+    from playground.sockets import base, broadcast, chat, registry, snapshot
 
     broadcast.get_broadcast.cache_clear()  # one of an earlier test has that one's loop
+    registry.get_open_sockets.cache_clear()
     for module in (api, control, health, iterations, base, broadcast, chat, snapshot):
         monkeypatch.setattr(module, "get_gateway", lambda: gateway)
 

@@ -191,12 +191,13 @@ def test_a_demo_that_the_queue_does_not_take_whole_is_taken_back(on: Any, staff:
 
     async def until_full(*args: Any, **fields: Any) -> Any:
         if await InferenceRequest.objects.acount() >= 5:
-            raise RequestRefused("queue_full", "5 requests wait or run, and 5 are allowed; try again later")
+            raise RequestRefused("queue_full", "5 requests wait or run, and 5 are allowed; try again in 4 s", 3.2)
         return await taken(*args, **fields)
 
     on.submit_all = until_full
     answer = post(signed_in(staff), DEMO, {})
     assert code_of(answer) == (429, "queue_full")
+    assert answer["Retry-After"] == "4"
     assert on.cancelled == {str(pk) for pk in InferenceRequest.objects.values_list("pk", flat=True)}
     assert len(on.cancelled) == 5
 

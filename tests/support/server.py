@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -136,28 +137,34 @@ class Server:
         return httpx.get(self.base_url + path, timeout=30.0)
 
     @contextlib.asynccontextmanager
-    async def chat(self) -> AsyncIterator[Chat]:
+    async def chat(self, path: str = "/ws/chat/", **options: Any) -> AsyncIterator[Chat]:
         cookie = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         async with websockets.connect(
-            f"ws://127.0.0.1:{self.port}/ws/chat/",
+            f"ws://127.0.0.1:{self.port}{path}",
             origin=self.base_url,
             additional_headers={"Cookie": cookie},
             max_size=None,
+            **options,
         ) as connection:
             yield Chat(connection)
+
+    def memory(self, name: str) -> int:
+        """Resident bytes of one of the children."""
+        status = Path(f"/proc/{self.children()[name]}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024
 
 
 class Chat:
     """One socket of the chat page."""
 
     def __init__(self, connection: websockets.ClientConnection) -> None:
-        self._connection = connection
+        self.connection = connection
 
     async def send(self, **message: Any) -> None:
-        await self._connection.send(json.dumps(message))
+        await self.connection.send(json.dumps(message))
 
     async def receive(self) -> dict[str, Any]:
-        return json.loads(await self._connection.recv())
+        return json.loads(await self.connection.recv())
 
     async def receive_type(self, kind: str) -> dict[str, Any]:
         """The next message of that type; others before it are skipped."""
@@ -191,7 +198,7 @@ class Answer:
             return
         if message["type"] not in ("delta", "finished"):
             return
-        if message["seq"] != self.seq + 1:
+        if message.get("first_seq", message["seq"]) != self.seq + 1:
             raise AssertionError(f"seq {message['seq']} came after {self.seq}")
         self.seq = message["seq"]
         if message["type"] == "delta":

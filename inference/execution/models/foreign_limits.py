@@ -33,7 +33,7 @@ def model_len(config: Any, windows: Iterable[int], asked: int | None) -> int:
     if asked is not None and asked > limit:
         raise ModelError(f"max_model_len is {asked}, and the model can be run up to {limit} positions: {why}.")
     if asked is None and isinstance(named, int) and limit < named:
-        log.warning("max_model_len is %d of the model's %d positions: %s.", limit, named, why)
+        log.warning("max_model_len_cut: max_model_len is %d of the model's %d positions: %s.", limit, named, why)
     return asked or limit
 
 

@@ -69,7 +69,8 @@ def _native(folder: Path, dtype: torch.dtype, device: torch.device, max_model_le
         )
     if max_model_len is None and decoder.longest < decoder.max_position_embeddings:
         log.warning(
-            "max_model_len is %d of the model's %d positions: its attention slides, which is not supported.",
+            "max_model_len_cut: max_model_len is %d of the model's %d positions: its attention slides, which is not "
+            "supported.",
             decoder.longest,
             decoder.max_position_embeddings,
         )

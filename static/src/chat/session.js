@@ -7,11 +7,13 @@ import { fetchTurns, touch } from "./conversations.js";
 import { toMessages, toParams } from "./params.js";
 import * as store from "./store.js";
 
-const ACK_EVERY_MS = 250;
+// How much is read between two acknowledgements; the server sends at most 256 KiB beyond the last.
+const ACK_FRAMES = 32;
+const ACK_LENGTH = 32 << 10;
 
 /** Turns with an unfinished answer, of any conversation: leaving a conversation does not stop its answer. */
 const active = new Set();
-const ackedAt = new Map();
+const unacknowledged = { frames: 0, length: 0 };
 /** Answers that are over and read once more, by request id. Each is asked for once. */
 const rereading = new Map();
 
@@ -70,7 +72,8 @@ function reread(message) {
   if (read.text === turn.latest.text) store.setAnswer(turn, { ...turn.latest, marks: read.marks });
 }
 
-function hear(message) {
+function hear(message, length = 0) {
+  acknowledge(message, length);
   if (rereading.has(message.request_id)) {
     reread(message);
     return;
@@ -101,25 +104,25 @@ function apply(turn, message) {
   if (after.requestId && !before.requestId && after.stopping) {
     socket.send({ type: "cancel", request_id: after.requestId });
   }
-  if (message.type === "delta") acknowledge(after);
   if (after.phase === "streaming" && before.phase !== "streaming") store.news.value = t("news.answering");
   if (isOver(after)) settle(turn, after);
 }
 
 function settle(turn, answer) {
   active.delete(turn);
-  ackedAt.delete(answer.requestId);
   touch(turn.message?.conversation ?? null);
   store.news.value =
     answer.phase === "failed" ? t("news.failed") : t("news.finished", { tokens: count(answer.tokens) });
 }
 
-/** Flow control: tells the server how far this page has read, at most four times a second. */
-function acknowledge(answer) {
-  const now = performance.now();
-  if (now - (ackedAt.get(answer.requestId) ?? 0) < ACK_EVERY_MS) return;
-  ackedAt.set(answer.requestId, now);
-  socket.send({ type: "ack", request_id: answer.requestId, seq: answer.seq });
+/** Flow control: tells the server how far this page has read. One `ack` stands for all that came before it. */
+function acknowledge({ type, request_id, seq }, length) {
+  if (type !== "delta" && type !== "finished") return;
+  unacknowledged.frames += 1;
+  unacknowledged.length += length;
+  if (type === "delta" && unacknowledged.frames < ACK_FRAMES && unacknowledged.length < ACK_LENGTH) return;
+  Object.assign(unacknowledged, { frames: 0, length: 0 });
+  socket.send({ type: "ack", request_id, seq });
 }
 
 /** The connection is back: every answer that was on its way goes on from the last seq this page has. */

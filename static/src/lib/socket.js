@@ -9,6 +9,7 @@ export const SIGNED_OUT = 4401;
 const FORBIDDEN = 4403;
 
 /**
+ * `onMessage` gets each message and how long its frame was.
  * `state` is one of: {name: "connecting"}, {name: "live"}, {name: "waiting", until}, {name: "offline"} (the browser
  * has no network), {name: "closed", code} (signed out or forbidden: it will not come back by itself).
  */
@@ -76,7 +77,7 @@ export class Socket {
       this.handlers.onMessage(message);
       this.handlers.onLive?.();
     } else if (message.type !== "pong") {
-      this.handlers.onMessage(message);
+      this.handlers.onMessage(message, data.length);
     }
   }
 

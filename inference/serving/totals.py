@@ -1,0 +1,147 @@
+"""An engine's running totals, made of what its steps put out: tokens, latencies, iterations, preemptions, cache hits.
+
+Knows: iteration records and events on their way out. Must not know: the broker, the engine, who reads totals. All of it
+runs in the broker thread. How a request ended is counted where its row gets its final state, not here: exactly once,
+also where an engine dies between an answer's last word and its count.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from inference.serving.logs import Outgoing
+from inference.serving.messages import Delta, Finish
+from inference.serving.tally import Tally
+
+log = logging.getLogger("batchscope.engine")
+
+
+class EngineTotals(Tally):
+    """Tell it of each request that is taken, and of each step once its outputs are out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unseen: dict[str, int] = {}  # prompt tokens of those that were in no iteration yet
+        self._wordless: dict[str, tuple[int, float]] = {}  # and when it came, of those that have no delta yet
+        self._newest: dict[str, float] = {}  # Unix seconds of each answer's newest delta, save of those told last
+        self._told: list[str] = []  # whose deltas the newest step brought
+        self._told_at = 0.0
+        self.is_due = False  # something ended: do not wait for the next beat
+        self._broken = False
+
+    def taken(self, request_id: str, prompt_tokens: int, submitted_at: float, deltas: int) -> None:
+        """The engine has it from now on. submitted_at: Unix seconds, or 0.  deltas: that its log has already."""
+        self._drop(request_id)
+        self._unseen[request_id] = prompt_tokens
+        if not deltas:
+            self._wordless[request_id] = (prompt_tokens, submitted_at)
+
+    def forget(self) -> None:
+        """The broker lost its state, and nobody's claim holds."""
+        self._told = []
+        for known in (self._unseen, self._wordless, self._newest):
+            known.clear()
+
+    def step(self, items: Sequence[Outgoing], record: Any = None, refused: Collection[str] = ()) -> None:
+        """One step's outputs, which are out, and its record. refused: claims, by token, that held no more: what was
+        written under them does not count."""
+        if self._broken:
+            return
+        try:
+            if record is not None:
+                self._iteration(record)
+            self._events(self._valid(items, refused) if refused else items)
+        except Exception:  # outputs go the same way, and they matter more
+            self._broken = True
+            log.exception("totals_failed: no further step of this process is counted")
+
+    def _valid(self, items: Sequence[Outgoing], refused: Collection[str]) -> list[Outgoing]:
+        valid = []
+        for item in items:
+            if item.claim.token in refused:
+                self._drop(item.claim.request_id)
+            else:
+                valid.append(item)
+        return valid
+
+    def _iteration(self, record: Any) -> None:
+        if record.preempted:
+            self.add("num_preemptions_total", n=len(record.preempted))
+        if not record.rows:
+            return
+        self.observe("iteration_tokens_total", record.budget.used)
+        for phase in ("schedule", "forward", "sample", "commit"):
+            self.observe("iteration_seconds", getattr(record, phase) / 1000, phase)
+        if not self._unseen:
+            return
+        for row in record.rows:
+            if row.kind == "prefill" and (tokens := self._unseen.pop(row.request_id, None)) is not None:
+                self.add("prefix_cache_queries_total", n=tokens)
+                self.add("prefix_cache_hits_total", n=min(tokens, row.context - row.tokens))
+
+    def _events(self, items: Sequence[Outgoing]) -> None:
+        told: list[str] = []
+        ends: list[Finish] = []
+        tokens, now = 0, 0.0
+        for item in items:
+            event = item.event
+            tokens += len(event.token_ids)
+            if isinstance(event, Delta):
+                told.append(event.request_id)
+                now = event.created_at
+                if event.seq == 1:
+                    self._first(event)
+            else:
+                ends.append(event)
+        if tokens:
+            self.add("generation_tokens_total", n=tokens)
+        if told:
+            self._gaps(told, now)
+        for end in ends:
+            self._end(end)
+
+    def _first(self, delta: Delta) -> None:
+        prompt_tokens, submitted_at = self._wordless.pop(delta.request_id, (0, 0.0))
+        self.add("prompt_tokens_total", n=prompt_tokens)
+        if submitted_at:
+            seconds = max(0.0, delta.created_at - submitted_at)
+            self.observe("time_to_first_token_seconds", seconds)
+            log.debug("first_token", extra={"request_id": delta.request_id, "ms": round(1000 * seconds, 1)})
+
+    def _gaps(self, told: list[str], now: float) -> None:
+        """Between a delta and the one before it. Nearly always a step brings deltas of the same answers as the step
+        before, and then all gaps are one; only else each answer's newest delta is looked up."""
+        if told == self._told:
+            self.observe("inter_token_latency_seconds", max(0.0, now - self._told_at), n=len(told))
+            self._told_at = now
+            return
+        self._remember()
+        fresh = dict.fromkeys(told, now)
+        for before, count in Counter(map(self._newest.get, fresh)).items():
+            if before is not None:
+                self.observe("inter_token_latency_seconds", max(0.0, now - before), n=count)
+        if len(told) == len(fresh):
+            self._told, self._told_at = told, now
+        else:  # drafts that were right: nobody waits for the second delta of a step
+            self.observe("inter_token_latency_seconds", 0.0, n=len(told) - len(fresh))
+            self._newest.update(fresh)
+
+    def _remember(self) -> None:
+        """Whose deltas the newest step brought, one by one."""
+        self._newest.update(dict.fromkeys(self._told, self._told_at))
+        self._told = []
+
+    def _end(self, finish: Finish) -> None:
+        if finish.request_id in self._wordless or finish.seq == 1:  # its prompt is not counted yet
+            self.add("prompt_tokens_total", n=finish.prompt_tokens)
+        self._drop(finish.request_id)
+        self.is_due = True
+        log.debug("ended", extra={"request_id": finish.request_id, "reason": finish.finish_reason})
+
+    def _drop(self, request_id: str) -> None:
+        self._remember()
+        for known in (self._unseen, self._wordless, self._newest):
+            known.pop(request_id, None)

@@ -1,0 +1,144 @@
+"""Daphne as this service needs it: it waits for slow readers, says why it closes, and tells its sockets that it ends.
+
+Knows: Daphne's and Twisted's insides. Must not know: what a socket is for. Importing this installs Twisted's asyncio
+reactor. Daphne itself writes to any client as much as the application sends and reads as fast as a client sends,
+whatever memory that takes; and at SIGTERM it cuts all sockets at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+from typing import Any
+
+from daphne import server
+from daphne.server import Server
+from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol
+from django.conf import settings
+from twisted.internet.defer import Deferred
+
+from playground.http.openai.calls import get_open_calls
+from playground.http.transport import BoundedFactory, BoundedRequest
+from playground.sockets.base import UNSENT
+from playground.sockets.flow import PAUSES, STUCK_AFTER, WINDOW
+from playground.sockets.registry import get_open_sockets
+
+KERNEL_BUFFER = 128 << 10  # bytes a socket's kernel buffer has for what is sent; Linux would let it grow to megabytes
+UNREAD = 16  # messages of a client that wait to be handled; beyond, it is read no further
+CLOSE_WITHIN = 5.0  # seconds for a client's answer to a close
+HUNG_UP_WITHIN = 1.0  # seconds from the answer to a breach until the connection ends
+LINGER = 45.0  # seconds for it where the client has yet to read what was sent before
+
+log = logging.getLogger("batchscope.web")
+
+
+def unsent(transport: Any) -> int:
+    """Bytes that were written to a Twisted transport and that its kernel has not taken yet."""
+    if transport is None or not transport.connected:
+        return 0
+    return len(transport.dataBuffer) - transport.offset + transport._tempDataLen
+
+
+class SocketProtocol(WebSocketProtocol):
+    """One WebSocket. Reads no faster than the application handles messages."""
+
+    transport: Any
+
+    def onConnect(self, request: Any) -> Any:
+        with contextlib.suppress(OSError):
+            self.transport.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BUFFER)
+        return super().onConnect(request)
+
+    def unsent(self) -> int:
+        return unsent(self.transport)
+
+    def onMessage(self, payload: bytes, isBinary: bool) -> None:
+        super().onMessage(payload, isBinary)
+        if self.application_queue.qsize() == UNREAD:
+            self.transport.pauseProducing()
+            asyncio.get_running_loop().call_later(PAUSES[0], self._read_on)
+
+    def _read_on(self) -> None:
+        if self.transport is None or not self.transport.connected:
+            return
+        if self.application_queue.qsize() < UNREAD:
+            self.transport.resumeProducing()
+        else:
+            asyncio.get_running_loop().call_later(PAUSES[0], self._read_on)
+
+    def handle_reply(self, message: dict[str, Any]) -> None:
+        if message["type"] == "websocket.close" and self.state == self.STATE_OPEN:
+            self._close(message.get("code") or 1000, message.get("reason"))
+        else:
+            super().handle_reply(message)
+
+    def _close(self, code: int, reason: str | None) -> None:
+        """Daphne leaves the reason out, and its way takes no code from 1001 to 2999. A client that is behind gets time
+        to come to the close frame."""
+        self.closeHandshakeTimeout = LINGER if self.unsent() else CLOSE_WITHIN
+        if self.autoPingTimeoutCall is not None:
+            self.autoPingTimeoutCall.cancel()
+            self.autoPingTimeoutCall = None
+        self.sendCloseFrame(code=code, reasonUtf8=reason.encode()[:123] if reason else None)
+
+    def _fail_connection(self, code: int = 1001, reason: str = "going away") -> None:
+        """A breach of the protocol is answered with its code, where autobahn would hang up; and nothing more is read."""
+        if self.state != self.STATE_OPEN:
+            self.dropConnection(abort=True)
+            return
+        self.closeHandshakeTimeout = HUNG_UP_WITHIN
+        self.sendCloseFrame(code=code, reasonUtf8=reason.encode()[:123])
+        self.transport.pauseProducing()
+
+    def check_timeouts(self) -> None:
+        if self.autoPingTimeoutCall is not None:
+            self.last_ping = time.time()  # a second ping before the first one's answer would outlive it
+        super().check_timeouts()
+
+
+class WebServer(Server):
+    def run(self) -> None:
+        WebSocketFactory.protocol = SocketProtocol
+        BoundedRequest.body_limit = settings.BODY_LIMIT
+        server.HTTPFactory = BoundedFactory  # a server makes its factory by this name and no other way
+        super().run()
+
+    def create_application(self, protocol: Any, scope: dict[str, Any]) -> Any:
+        if isinstance(protocol, SocketProtocol):
+            scope["extensions"] = {**scope.get("extensions", {}), UNSENT: protocol.unsent}
+        return super().create_application(protocol, scope)
+
+    async def handle_reply(self, protocol: Any, message: dict[str, Any]) -> None:
+        await super().handle_reply(protocol, message)
+        if message["type"] == "http.response.body" and message.get("more_body"):
+            await _until_room(protocol)
+
+    def kill_all_applications(self) -> Any:
+        """Sockets first, with a word and a code; then whatever is left."""
+        drained = Deferred.fromFuture(asyncio.ensure_future(_drain()))
+        drained.addErrback(lambda failure: log.error("drain_failed: %s", failure.value))
+        return drained.addCallback(lambda _: self._kill_the_rest())
+
+    def _kill_the_rest(self) -> Any:
+        # Daphne's own work fails where an application has ended and its connection has not.
+        self.connections = {p: d for p, d in self.connections.items() if "application_instance" in d}
+        return super().kill_all_applications()
+
+
+async def _drain() -> None:
+    await asyncio.gather(get_open_sockets().drain(), get_open_calls().drain())
+
+
+async def _until_room(request: Any) -> None:
+    """Hold a streamed answer back until its reader has read most of it; cut off one that has stopped reading."""
+    transport, since, pause = request.transport, time.monotonic(), PAUSES[0]
+    while unsent(transport) >= WINDOW:
+        if time.monotonic() - since >= STUCK_AFTER:
+            log.info("reader_stuck: %s", request.path.decode("ascii", "replace"))
+            transport.abortConnection()
+            return
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, PAUSES[1])

@@ -1,0 +1,105 @@
+"""A WebSocket client that stops reading costs a bounded amount of memory, hurts nobody, and loses nothing by it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from support.raw_socket import CLOSE, TEXT, RawSocket, frame
+from support.server import Answer, Chat, Server
+
+ANSWERS, TOKENS = 8, 400  # with logprobs: more than the kernel's buffers and the server's take together
+MIB = 1 << 20
+
+
+@asynccontextmanager
+async def small_chat(server: Server) -> AsyncIterator[Chat]:
+    """A client with a small receive buffer, which reads only what it is asked to."""
+    plug = socket.socket()
+    plug.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 << 10)
+    plug.connect(("127.0.0.1", server.port))
+    async with server.chat(sock=plug, max_queue=1, ping_interval=None) as chat:
+        yield chat
+
+
+async def ask_for_much(chat: Chat) -> None:
+    params = {"n": ANSWERS, "max_tokens": TOKENS, "logprobs": 5, "temperature": 0, "ignore_eos": True}
+    await chat.send(type="generate", messages=[{"role": "user", "content": "story 1 please"}], params=params)
+
+
+async def read_all(chat: Chat) -> tuple[dict[str, Answer], int]:
+    """All answers, and how many frames stood for several deltas."""
+    answers: dict[str, Answer] = {}
+    joined = 0
+    while len(answers) < ANSWERS or not all(answer.finished for answer in answers.values()):
+        message = await chat.receive()
+        if request_id := message.get("request_id"):
+            answers.setdefault(request_id, Answer()).take(message)
+            joined += "first_seq" in message
+    return answers, joined
+
+
+async def test_memory_stays_bounded_and_every_answer_is_whole(lasting_server: Server, story: Any) -> None:
+    server = lasting_server
+    async with server.chat() as chat:  # the same load, read: what it takes once is taken
+        await ask_for_much(chat)
+        answers, joined = await read_all(chat)
+        assert joined == 0
+        texts = {answer.text for answer in answers.values()}
+    before = server.memory("web")
+    async with small_chat(server) as stuck, server.chat() as neighbour:
+        await ask_for_much(stuck)
+        most = 0
+        for n in range(1, 4):  # while others are served
+            request_id = await neighbour.generate(f"story {n} please", max_tokens=600, temperature=0)
+            assert (await neighbour.read(request_id, Answer())).text == story(n)
+            most = max(most, server.memory("web") - before)
+        assert most <= MIB
+        answers, joined = await read_all(stuck)
+        assert joined > 0
+        assert {answer.text for answer in answers.values()} == texts
+
+
+@pytest.mark.slow
+async def test_after_half_a_minute_it_is_closed_and_its_requests_are_given_up(lasting_server: Server) -> None:
+    server = lasting_server
+    async with small_chat(server) as stuck:
+        for _ in range(8):
+            await ask_for_much(stuck)
+        await asyncio.sleep(45)
+        with pytest.raises(Exception, match="1013") as closed:
+            await read_all(stuck)
+        assert "resume" in closed.value.rcvd.reason
+    async with server.chat() as chat:  # nothing is left that would keep it from an answer
+        request_id = await chat.generate("story 1 please", max_tokens=5)
+        await chat.read(request_id, Answer())
+
+
+def test_a_flood_that_is_not_read_back_is_bounded_too(lasting_server: Server) -> None:
+    """Errors and pongs wait for the reader as answers do, and meanwhile nothing more is read of it."""
+    server = lasting_server
+    cookie = "; ".join(f"{key}={value}" for key, value in server.cookies.items())
+    headers = {"Cookie": cookie, "Origin": server.base_url}
+    nonsense = frame(TEXT, json.dumps({"type": "fly", "ref": "x" * 100}).encode()) * 100
+    with RawSocket(server.port, "/ws/chat/", headers, receive_buffer=32 << 10) as raw:
+        raw.receive()
+        before = server.memory("web")
+        sent = 0
+        try:
+            while sent < 64 * MIB:
+                raw.send(nonsense)
+                sent += len(nonsense)
+        except TimeoutError:  # it is not read any further
+            pass
+        assert sent < 64 * MIB
+        assert server.memory("web") - before <= 4 * MIB
+        assert server.get("/health").status_code == 200
+    with RawSocket(server.port, "/ws/chat/", headers) as raw:
+        raw.receive()
+        raw.send(frame(CLOSE, b"\x03\xe8"))
+        assert raw.close_code() == 1000
