@@ -8,6 +8,8 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
+# Tests run in so many processes; each file's stay together. More than two want more memory than most laptops spare.
+TEST_PROCESSES ?= 2
 BIN := .venv/bin
 S := .make
 STATIC_SOURCES := $(shell find static/src -type f 2>/dev/null) package.json
@@ -50,7 +52,7 @@ run: setup
 
 test: setup-test lint
 	@$(NODE_PATH_PREFIX) npm test --silent
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
 test-fast: setup-test
 	@$(BIN)/python -m pytest tests/kernels tests/inference tests/playground -x

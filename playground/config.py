@@ -163,7 +163,7 @@ class Settings(BaseSettings):
     prompt_days: float | None = Field(None, gt=0, le=36500)
     """days for which what was asked and answered is kept, in conversations too; unset: for ever. Figures stay"""
     messages_per_second: int = Field(20, ge=1, le=100_000)
-    """messages that one socket may send in a second"""
+    """messages a second that one socket may send; after a quiet while, thrice as many at once"""
     sockets_limit: int = Field(5000, ge=1, le=1_000_000)
     """sockets that one web process holds"""
     resume_grace: float = Field(1.0, ge=0, le=3600)

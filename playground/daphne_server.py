@@ -85,7 +85,7 @@ class SocketProtocol(WebSocketProtocol):
         self.sendCloseFrame(code=code, reasonUtf8=reason.encode()[:123] if reason else None)
 
     def _fail_connection(self, code: int = 1001, reason: str = "going away") -> None:
-        """A breach of the protocol is answered with its code, where autobahn would hang up; and nothing more is read."""
+        """A breach of the protocol is answered with its code, where autobahn would hang up; no more is read then."""
         if self.state != self.STATE_OPEN:
             self.dropConnection(abort=True)
             return
@@ -117,7 +117,11 @@ class WebServer(Server):
             await _until_room(protocol)
 
     def kill_all_applications(self) -> Any:
-        """Sockets first, with a word and a code; then whatever is left."""
+        """Sockets first, with a word and a code; then whatever is left. Who comes meanwhile waits for the next process,
+        where there is one that listens on the same socket."""
+        for listener in self.listeners:
+            if hasattr(port := getattr(listener, "result", None), "stopReading"):
+                port.stopReading()
         drained = Deferred.fromFuture(asyncio.ensure_future(_drain()))
         drained.addErrback(lambda failure: log.error("drain_failed: %s", failure.value))
         return drained.addCallback(lambda _: self._kill_the_rest())

@@ -34,16 +34,19 @@ log = logging.getLogger("batchscope.client")
 BACK_OFF = (0.05, 1.0)  # seconds between tries while the broker is away: first, most
 QUIET = 10.0  # seconds without an event until a follower reads the log again, to be sure
 FOLLOWER_QUEUE = 128  # events a slow follower may have pending; beyond, it reads the log instead
+LOG_PART = 100  # entries of a log that a follower reads at once: a slow one must not hold all of a long answer
 LINE_KEPT = 4096  # waiting requests whose place is remembered for who begins to follow
 
 
 class _Mailbox:
-    """What the feed has for one follower. `stale` says that the log must be read: events may be missing here."""
+    """What the feed has for one follower. `stale` says that the log must be read: events may be missing here. `read_to`
+    is the id of the entry up to which that has been done."""
 
     def __init__(self) -> None:
         self._events: deque[News] = deque()
         self._arrived = asyncio.Event()
         self.stale = True
+        self.read_to = b""
 
     def put(self, event: News) -> None:
         if self.stale:  # the log that will be read has it
@@ -57,6 +60,7 @@ class _Mailbox:
     def go_stale(self) -> None:
         self._events.clear()
         self.stale = True
+        self.read_to = b""
         self._arrived.set()
 
     def take(self) -> list[News]:
@@ -178,9 +182,11 @@ class EngineClient:
     async def _next_events(self, request_id: str, mailbox: _Mailbox) -> list[News]:
         if not mailbox.stale:
             return mailbox.take()
-        mailbox.stale = False
-        found = await self._read_log(request_id)
-        if not found.deltas and not found.finish and (place := self._line.get(request_id)):
+        start, mailbox.stale = mailbox.read_to, False
+        found, read_to = await self._read_log(request_id, start)
+        if read_to and not mailbox.stale:  # there is more of it
+            mailbox.stale, mailbox.read_to = True, read_to
+        if not start and not found.deltas and not found.finish and (place := self._line.get(request_id)):
             return [place]
         return [*found.deltas, *([found.finish] if found.finish else [])]
 
@@ -199,11 +205,11 @@ class EngineClient:
         if task is None or task.done():
             self._tasks[name] = asyncio.create_task(work(), name=f"client-{name}")
 
-    async def _read_log(self, request_id: str) -> Log:
+    async def _read_log(self, request_id: str, after: bytes) -> tuple[Log, bytes]:
         pause, most = BACK_OFF
         while True:
             try:
-                return await self.broker.log(request_id)
+                return await self.broker.log_part(request_id, after, LOG_PART)
             except (*UNREACHABLE, ResponseError):
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, most)

@@ -83,7 +83,7 @@ class BrokerLink:
         """What has changed for whoever watches is told at once."""
         before, self._status = self._status, status
         if status.state == "ready" and before.state != "ready":
-            self.totals.add("engine_starts_total")
+            self.totals.started()
         if _news(status) != _news(before):
             self._loop.call_soon_threadsafe(self._hurry.set)
 

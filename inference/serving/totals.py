@@ -18,6 +18,11 @@ from inference.serving.tally import Tally
 
 log = logging.getLogger("batchscope.engine")
 
+COUNTERS = (
+    *("prompt_tokens_total", "generation_tokens_total", "num_preemptions_total"),
+    *("prefix_cache_queries_total", "prefix_cache_hits_total"),
+)
+
 
 class EngineTotals(Tally):
     """Tell it of each request that is taken, and of each step once its outputs are out."""
@@ -31,6 +36,12 @@ class EngineTotals(Tally):
         self._told_at = 0.0
         self.is_due = False  # something ended: do not wait for the next beat
         self._broken = False
+
+    def started(self) -> None:
+        """This process came to be ready. Counters of what is yet to happen are shown as 0, not as missing."""
+        self.add("engine_starts_total")
+        for name in COUNTERS:
+            self.add(name, n=0)
 
     def taken(self, request_id: str, prompt_tokens: int, submitted_at: float, deltas: int) -> None:
         """The engine has it from now on. submitted_at: Unix seconds, or 0.  deltas: that its log has already."""

@@ -1,4 +1,4 @@
-"""Wrong passwords and wrong login links: so many a minute from one address, then nothing is looked at any more.
+"""Wrong passwords and wrong login links: so many a minute from one address, then passwords are not looked at any more.
 
 Knows: names and addresses, as hashes. Must not know: pages, passwords.
 An attempt counts before it is looked at, so that many at once are no more than one after the other; one that was right

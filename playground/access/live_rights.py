@@ -28,15 +28,18 @@ class Standing:
 
     right: str  # a scope of keys
     user_id: int
+    ranks: frozenset[str] = frozenset()  # whoever loses one has to come in anew
     session_key: str | None = None
     password: str = field(default="", repr=False)  # as hashed then; not looked at where a key came
     key_id: int | None = None
 
 
 def standing_of(caller: Caller, right: str, session_key: str | None = None) -> Standing:
+    user = caller.user
+    ranks = _ranks(user.is_staff, user.is_superuser)
     if caller.key is not None:
-        return Standing(right, caller.user.pk, key_id=caller.key.pk)
-    return Standing(right, caller.user.pk, session_key, caller.user.password)
+        return Standing(right, user.pk, ranks, key_id=caller.key.pk)
+    return Standing(right, user.pk, ranks, session_key, user.password)
 
 
 def still_good(standings: Collection[Standing]) -> set[Standing]:
@@ -51,12 +54,18 @@ def still_good(standings: Collection[Standing]) -> set[Standing]:
         account = accounts.get(standing.user_id)
         if account is None or standing.user_id not in rights[standing.right]:
             return False
+        if not standing.ranks <= _ranks(account.is_staff, account.is_superuser):
+            return False
         if standing.key_id is not None:
             return standing.right in keys.get(standing.key_id, ())
         in_session = standing.session_key is None or standing.session_key in sessions
         return in_session and account.password == standing.password
 
     return {standing for standing in standings if holds(standing)}
+
+
+def _ranks(is_staff: bool, is_superuser: bool) -> frozenset[str]:
+    return frozenset(name for name, has in (("staff", is_staff), ("superuser", is_superuser)) if has)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ async def metrics(request: HttpRequest) -> HttpResponse:
             reading = await gateway.beat.read()
     except UNREACHABLE:  # a timeout is one of them
         return json_error("engine_unavailable", _("The broker does not answer."))
-    body, content_type = exposition(reading, request.headers.get("Accept", ""))
+    body, content_type = exposition(reading)
     return HttpResponse(body, content_type=content_type)
 
 

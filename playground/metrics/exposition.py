@@ -1,4 +1,4 @@
-"""From totals and heartbeats to what Prometheus reads: text, or OpenMetrics where it asks for that.
+"""From totals and heartbeats to the text that Prometheus reads.
 
 Knows: families, fields of tallies, statuses of engines. Must not know: the broker, HTTP. An engine without a heartbeat
 has no gauges; its totals stay, and go on when it is back. So no counter ever goes backwards by a little: they begin at
@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
+from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -122,7 +123,7 @@ def _histogram(family: Family, samples: Mapping[Labels, Mapping[str, float]]) ->
     return shown
 
 
-def exposition(reading: Reading, accept: str) -> tuple[bytes, str]:
-    """The body and its content type, in the format that the Accept header asks for."""
-    encode, content_type = choose_encoder(accept)
-    return encode(reading), content_type
+def exposition(reading: Reading) -> tuple[bytes, str]:
+    """The body and its content type. Always the plain format: in OpenMetrics prometheus-client writes an underscore for
+    each colon of a name."""
+    return generate_latest(reading), CONTENT_TYPE

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -27,7 +27,7 @@ LONGEST_ROUND = 1.0  # seconds
 STATUS_INTERVAL = 0.5  # seconds: as often as an engine renews its status
 KEPT = 300  # records of an engine, for whoever has a snapshot that is a little older
 
-Send = Callable[[str], Awaitable[None]]
+Send = Callable[[Sequence[str]], Awaitable[None]]  # takes frames that belong together, and never waits for a reader
 NEVER = RecordName(-1, -1)
 
 
@@ -37,11 +37,10 @@ class _Viewer:
         self.last: dict[str, RecordName] | None = None  # newest record sent, by engine; None: no snapshot yet
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def tell(self, frames: Iterable[str]) -> None:
+    async def tell(self, frames: Sequence[str]) -> None:
         """One that can't be sent to ends; the others don't."""
         try:
-            for frame in frames:
-                await self.send(frame)
+            await self.send(frames)
         except Exception as error:
             self.end(error)
 

@@ -6,7 +6,7 @@ Two measures bound what is on its way. What the client acknowledges: an `ack` sa
 thereby all before it on this socket, and once it has sent one, at most WINDOW bytes are sent beyond its last. And what
 the server has not got rid of (`unsent`): for clients that never acknowledge anything, and for frames that nobody can.
 While there is no room, deltas of one request are joined, so that a reader that is slow gets fewer and larger frames;
-and where too much waits, whoever brings more waits too. docs/decisions/0020-slow-readers.md has the reasons.
+and where too much waits, whoever brings more waits too. docs/decisions/0022-slow-readers.md has the reasons.
 """
 
 from __future__ import annotations

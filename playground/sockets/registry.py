@@ -20,7 +20,7 @@ from django.db import DatabaseError
 from playground.access.callers import Caller
 from playground.access.live_rights import Standing, still_good
 
-LOOK_EVERY = 2.0  # seconds between looks at everybody's rights; R19 of the promises allows 5
+LOOK_EVERY = 2.5  # seconds between looks at everybody's rights; R19 of the promises allows 5
 GONE_WITHIN = 2.0  # seconds that a process that ends waits for its sockets
 
 log = logging.getLogger("batchscope.sockets")

@@ -94,8 +94,8 @@ async def test_a_cut_connection_comes_back_and_loses_nothing(open_page: OpenPage
     await ask(page, "A long one")
     await expect(page.locator(ANSWER)).to_contain_text("Word 10.", timeout=30_000)
     route, upstream = sockets[-1]
+    await route.close(code=1011)  # first: else the page may yet send something to what is closed
     await upstream.close()
-    await route.close(code=1011)
     await expect(page.locator(".toolbar .connection")).to_contain_text("Reconnecting in")
     await expect(page.locator(RECEIPT)).to_be_visible(timeout=60_000)
     await expect(page.locator(ANSWER)).to_have_text(LONG)

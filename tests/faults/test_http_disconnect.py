@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
-import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,8 +12,7 @@ import httpx
 import pytest
 from support.api_keys import http_client, make_key
 from support.server import Server
-
-WITHIN = 20.0  # seconds
+from support.server_rows import rows, until
 
 
 @pytest.fixture(scope="module")
@@ -40,22 +36,6 @@ def call(server: Server, key: str, **fields: Any) -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", server.port), timeout=30)
     connection.sendall(head.encode() + body)
     return connection
-
-
-def rows(server: Server) -> list[tuple[str, str, int]]:
-    """State, reason and tokens of all requests, the oldest first."""
-    with contextlib.closing(sqlite3.connect(server.data_dir / "batchscope.sqlite3")) as database:
-        return database.execute(
-            "SELECT state, finish_reason, completion_tokens FROM playground_inferencerequest ORDER BY created_at"
-        ).fetchall()
-
-
-def until(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN
-    while not what():
-        if time.monotonic() > deadline:
-            raise AssertionError("it did not come to be in time")
-        time.sleep(0.02)
 
 
 def story(n: int) -> list[dict[str, str]]:

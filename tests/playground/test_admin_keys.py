@@ -18,6 +18,7 @@ from support.admin import REQUESTS, add, address
 
 from playground.access.keys import caller_of_key, create_key, revoke
 from playground.access.limits import Limiter
+from playground.logs import logging_settings
 from playground.models import AccountQuota, ApiKey, InferenceRequest
 
 KEYS = "/admin/playground/apikey/"
@@ -67,6 +68,12 @@ def test_a_key_is_made_and_shown_once(root: User, caplog: pytest.LogCaptureFixtu
         assert key.key_hash not in html
     assert secret not in repr([session.get_decoded() for session in Session.objects.all()])
     assert secret not in caplog.text
+
+
+def test_no_level_of_logging_shows_what_pages_hold() -> None:
+    """Django writes a page's whole context into a debug line when a template names what is not there."""
+    loggers = logging_settings("DEBUG", "text")["loggers"]
+    assert {loggers[name]["level"] for name in ("django.template", "django.db.backends")} == {"INFO"}
 
 
 def test_the_page_of_a_new_key_works_without_a_mouse(root: User) -> None:

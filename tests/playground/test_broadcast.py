@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import orjson
@@ -31,11 +31,11 @@ class Watcher:
         self._news = asyncio.Condition()
         self.task = asyncio.create_task(hub.view(self._send))
 
-    async def _send(self, frame: str) -> None:
+    async def _send(self, frames: Sequence[str]) -> None:
         if self._refuses:
             raise ConnectionResetError
         async with self._news:
-            self.frames.append(frame)
+            self.frames += frames
             self._news.notify_all()
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from support.sockets import Browser, cookie_of
 
 from playground.access.keys import create_key
-from playground.sockets import flow, message_rate
+from playground.sockets import flow, message_rate, scheduler, snapshot
 from playground.sockets.base import STOPPED_READING, UNSENT
 from playground.sockets.flow import HELD, JOINED, WINDOW, Flow
 from playground.sockets.message_rate import MessageRate
@@ -258,18 +259,52 @@ async def test_a_socket_that_takes_nothing_is_closed_with_a_hint(
     await browser.disconnect()
 
 
-@pytest.mark.django_db(transaction=True)
-async def test_a_viewer_that_reads_slowly_gets_a_new_snapshot(staff: User, gateway: Any) -> None:
-    unsent = 0
+async def viewer_of(staff: User, unsent: Callable[[], int]) -> Browser:
     viewer = Browser("/ws/scheduler/", await sync_to_async(cookie_of)(staff))
-    viewer.scope["extensions"] = {UNSENT: lambda: unsent}
-    await viewer.open()
+    viewer.scope["extensions"] = {UNSENT: unsent}
+    return await viewer.open()
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_viewer_that_reads_slowly_gets_what_it_missed_then_a_new_snapshot(
+    staff: User, gateway: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "MOST_BEHIND", 100)
+    unsent = 0
+    viewer = await viewer_of(staff, lambda: unsent)
     assert (await viewer.hear())["type"] == "snapshot"
     unsent = WINDOW
-    await gateway.client.records.put([{"n": 1, "epoch": 1, "kv": {}}])
-    assert await viewer.receive_nothing(0.2)
+    for n in range(1, 5):
+        await gateway.client.records.put([{"n": n, "epoch": 1, "kv": {}}])
+        assert await viewer.receive_nothing(0.1)
     unsent = 0
-    assert (await viewer.hear())["type"] == "snapshot"
+    frames = await viewer.hear_until("snapshot")
+    told = [record["n"] for frame in frames[:-1] for record in frame["records"]]
+    assert told == list(range(1, len(told) + 1)) and 0 < len(told) < 4
+    await viewer.disconnect()
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_history_longer_than_there_is_room_for_is_told_whole(
+    staff: User, gateway: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "RECORDS_BYTES", 400)
+    empty = {"rows": [], "finished": [], "preempted": [], "waiting": [], "waiting_total": 0}
+    gateway.client.history += [{"n": n, "epoch": 1, "kv": {}, **empty} for n in range(1, 41)]
+    looks = 0
+
+    def unsent() -> int:
+        """There is room at every second look: for one frame."""
+        nonlocal looks
+        looks += 1
+        return WINDOW * (looks % 2)
+
+    viewer = await viewer_of(staff, unsent)
+    (engine,) = (await viewer.hear())["engines"]
+    told = [record["n"] for record in engine["records"]]
+    while told[-1] < 40:
+        told += [record["n"] for record in (await viewer.hear("iterations", "snapshot"))["records"]]
+    assert told == list(range(1, 41))
     await viewer.disconnect()
 
 

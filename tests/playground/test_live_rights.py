@@ -111,6 +111,24 @@ async def test_what_closes_a_scheduler_socket(change: Callable[[User, str], None
     await viewer.disconnect()
 
 
+@pytest.mark.parametrize("rank", ["is_staff", "is_superuser"])
+async def test_whoever_loses_a_rank_has_to_come_in_anew(rank: str, alice: User, gateway: Any) -> None:
+    """With the right to chat still there: staff may go before others, and superusers have no limits."""
+    await User.objects.filter(pk=alice.pk).aupdate(**{rank: True})
+    await alice.arefresh_from_db()
+    browser = await Browser.of(alice)
+    await User.objects.filter(pk=alice.pk).aupdate(**{rank: False})
+    assert await browser.closed_with() == 4401
+    await browser.disconnect()
+    await alice.arefresh_from_db()
+    browser = await Browser.of(alice)
+    await User.objects.filter(pk=alice.pk).aupdate(**{rank: True})
+    await asyncio.sleep(0.2)
+    await browser.ask(type="ping")
+    assert (await browser.hear())["type"] == "pong", "a promotion sends nobody away"
+    await browser.disconnect()
+
+
 async def test_the_right_to_watch_alone_opens_the_scheduler_and_its_loss_closes_it(alice: User, gateway: Any) -> None:
     await sync_to_async(watcher)(alice)
     viewer = await Browser.of(alice, "/ws/scheduler/")

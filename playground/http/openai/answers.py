@@ -81,6 +81,7 @@ class Answer:
         except BaseException:
             await end_tasks([begun])
             await events.aclose()
+            self._call.leave()  # events that nobody began to read have not seen to it
             raise
         return begun
 

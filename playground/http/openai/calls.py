@@ -26,7 +26,7 @@ from playground.http.openai.requests import MAX_CHOICES, Sampling
 from playground.models import IdempotentCall, InferenceRequest
 from playground.sockets.registry import OpenSockets
 
-AT_ONCE = 64  # events of a call that wait to be read
+AT_ONCE = 16  # events of a call that wait to be read
 TRIES = 3
 NO_LIMIT = 1 << 30
 _leaving: set[asyncio.Task[None]] = set()  # a loop itself holds its tasks only weakly

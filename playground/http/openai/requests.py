@@ -1,109 +1,27 @@
 """What programs send: the bodies of chat completions and completions, as OpenAI's API has them.
 
-Knows: fields, which of them mean something here, and the words for the others. Must not know: Django, who asks, what is
-done with it. What would change the answer and is not supported is refused; what changes nothing is let through.
+Knows: fields, and how they come to be what the engine is asked. Must not know: Django, who asks, what is done with it.
+What would change the answer and is not supported is refused; what changes nothing is let through (see fields.py).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from inference.config import SamplingParams
-from inference.params import MAX_TOKEN_ID
 from playground.http.openai.errors import CallError
+from playground.http.openai.fields import IGNORED, REFUSED, Content, Prompts, Stop, is_used
 from playground.sockets.protocol import MAX_MESSAGES
 
 MAX_CHOICES = 128  # prompts of a call times n
 COMPLETION_TOKENS = 16  # max_tokens of /v1/completions where it is not given, as OpenAI's API has it
-NO_OFF = (None, False, [], {}, "")  # values of a field by which a client says that it does not use it
-
-IGNORED = {
-    "user": "ignored: whose request it is, the key says",
-    "metadata": "ignored",
-    "store": "ignored",
-    "service_tier": "ignored; see `priority`",
-    "safety_identifier": "ignored",
-    "prompt_cache_key": "ignored: prefixes are found by their tokens",
-    "prompt_cache_retention": "ignored",
-    "parallel_tool_calls": "ignored, since there are no tools",
-}
-_TOOLS = "this service has no tools; leave {name} out and describe in a message what the answer should hold"
-_TEXT = "answers are text; leave {name} out"
-REFUSED = {
-    **dict.fromkeys(("tools", "tool_choice", "functions", "function_call"), _TOOLS),
-    **dict.fromkeys(("audio", "modalities", "verbosity", "web_search_options"), _TEXT),
-    "reasoning_effort": "the model has no reasoning effort to set; leave reasoning_effort out",
-    "prediction": "predicted outputs are not supported; leave prediction out",
-    "echo": "the prompt is not sent back; leave echo out, and put your prompt before the answer yourself",
-    "suffix": "text can't be inserted before a suffix; leave suffix out, and put what is known into the prompt",
-}
-_NEUTRAL = {"tool_choice": ("none", "auto"), "function_call": ("none", "auto"), "modalities": (["text"],)}
 _OF_PARAMS = (
     *("temperature", "top_p", "top_k", "min_p", "seed", "stop", "stop_token_ids", "ignore_eos", "min_tokens", "n"),
     *("presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "priority", "response_format"),
 )
-
-
-def _text_of(content: Any) -> Any:
-    """A message's text, also where it comes in parts."""
-    if not isinstance(content, list):
-        return content
-    texts = []
-    for part in content:
-        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-            kind = part.get("type") if isinstance(part, dict) else None
-            what = f"a part of type {str(kind)[:40]}" if kind != "text" else "a text part without text"
-            raise ValueError(f'the content holds {what}; the model reads text only: {{"type": "text", "text": "..."}}')
-        texts.append(part["text"])
-    return "\n".join(texts)
-
-
-def _prompts_of(prompt: Any) -> Any:
-    """One or several prompts, each a text or a list of token ids, as a list."""
-    many = prompt if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else [prompt]
-    for one in many:
-        is_text = isinstance(one, str)
-        if not is_text and not (isinstance(one, list) and one and all(map(_is_token_id, one))):
-            raise ValueError("the prompt must be a string, a list of strings, a list of token ids, or a list of those")
-        if is_text != isinstance(many[0], str):
-            raise ValueError("the prompts must all be strings, or all be lists of token ids")
-    return many
-
-
-def _is_token_id(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_TOKEN_ID
-
-
-def _stops_of(stop: Any) -> Any:
-    if not isinstance(stop, (str, list)) or not all(isinstance(one, str) for one in stop):
-        raise ValueError("it must be a string or a list of strings")
-    return [stop] if isinstance(stop, str) else stop
-
-
-_TEXT_PART = {
-    "type": "object",
-    "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
-    "required": ["type", "text"],
-}
-_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
-_STRINGS = {"type": "array", "items": {"type": "string"}, "minItems": 1}
-Content = Annotated[
-    str,
-    BeforeValidator(_text_of),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": _TEXT_PART}]}),
-]
-Prompts = Annotated[
-    list[str] | list[list[int]],
-    BeforeValidator(_prompts_of),
-    WithJsonSchema({"anyOf": [{"type": "string"}, _STRINGS, _IDS, {"type": "array", "items": _IDS, "minItems": 1}]}),
-]
-Stop = Annotated[
-    list[str],
-    BeforeValidator(_stops_of),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
-]
 
 
 class Body(BaseModel):
@@ -126,7 +44,7 @@ class Message(Body):
         if value.get("role") in ("tool", "function"):
             raise ValueError(f"there are no tools here, so no message has the role {value['role']}")
         empty = ("refusal", "annotations", "audio", "tool_calls", "function_call", "reasoning_content")
-        return {k: v for k, v in value.items() if k not in empty or v not in NO_OFF}
+        return {k: v for k, v in value.items() if k not in empty or is_used(k, v)}
 
     def to_dict(self) -> dict[str, str]:
         return {"role": "system" if self.role == "developer" else self.role, "content": self.content}
@@ -138,7 +56,7 @@ class StreamOptions(Body):
     continuous_usage_stats: Any = Field(None, description="ignored: `usage` comes once, in the last chunk")
 
 
-class Sampling(Body):
+class Sampling(Body, ABC):
     """What both kinds of call have in common."""
 
     model: str | None = Field(None, description="the one that `/v1/models` names, in any case; may be left out")
@@ -179,7 +97,7 @@ class Sampling(Body):
         if not isinstance(value, dict):
             return value
         for name in value.keys() & REFUSED.keys():
-            if value[name] not in NO_OFF and value[name] not in _NEUTRAL.get(name, ()):
+            if is_used(name, value[name]):
                 raise CallError("bad_params", REFUSED[name].format(name=name), param=name)
         return {name: given for name, given in value.items() if name not in REFUSED}
 
@@ -189,24 +107,25 @@ class Sampling(Body):
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
     @property
+    @abstractmethod
     def with_logprobs(self) -> int | None:
-        """How many of the likeliest tokens are told beside each one; None: nothing is."""
-        raise TypeError(f"{type(self).__name__} does not say")
+        """How many of the likeliest tokens are told beside each one; None: nothing is. Raises CallError."""
 
     @property
+    @abstractmethod
     def most_tokens(self) -> int | None:
-        return self.max_tokens
+        """Of an answer. Raises CallError."""
+
+    @abstractmethod
+    def asked(self) -> list[dict[str, Any]]:
+        """Of each prompt, the field of a request's row that holds it. Raises CallError."""
 
     def sampling_params(self) -> SamplingParams:
-        """Raises ParameterError."""
+        """Raises ParameterError, CallError."""
         given: dict[str, Any] = {name: getattr(self, name) for name in _OF_PARAMS}
         given |= {"top_k": 0 if self.top_k == -1 else self.top_k, "max_tokens": self.most_tokens}
         given["logprobs"] = self.with_logprobs
         return SamplingParams.from_mapping({name: value for name, value in given.items() if value is not None})
-
-    def asked(self) -> list[dict[str, Any]]:
-        """Of each prompt, the field of a request's row that holds it."""
-        raise TypeError(f"{type(self).__name__} asks nothing")
 
 
 class ChatCompletionRequest(Sampling):

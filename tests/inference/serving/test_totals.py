@@ -126,6 +126,13 @@ def test_an_iteration_without_rows_is_none():
     assert totals.take() is None
 
 
+def test_an_engine_that_has_done_nothing_shows_zeros():
+    totals = EngineTotals()
+    totals.started()
+    assert held(totals, "engine_starts_total") == 1
+    assert held(totals, "num_preemptions_total") == 0
+
+
 # In the broker
 
 

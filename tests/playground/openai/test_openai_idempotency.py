@@ -8,8 +8,8 @@ import uuid
 from typing import Any
 
 import httpx
-from support.api_keys import manage
 from support.server import Server
+from support.server_rows import rows, until
 
 PATH = "/v1/chat/completions"
 COUNT = "one two three four five six seven"
@@ -23,20 +23,15 @@ def new_key() -> dict[str, str]:
     return {"Idempotency-Key": uuid.uuid4().hex}
 
 
-def count_rows(server: Server) -> int:
-    code = "from playground.models import InferenceRequest as R; print(R.objects.count())"
-    return int(manage(server, "shell", "-c", code).splitlines()[-1])
-
-
 async def test_a_hundred_at_once_are_one_run(server: Server, key: str) -> None:
-    before = count_rows(server)
+    before = len(rows(server))
     headers = {"Authorization": f"Bearer {key}", **new_key()}
     limits = httpx.Limits(max_connections=100)
     async with httpx.AsyncClient(base_url=server.base_url, headers=headers, timeout=60.0, limits=limits) as http:
         answers = await asyncio.gather(*(http.post(PATH, json=body(stream=True)) for _ in range(100)))
     assert {answer.status_code for answer in answers} == {200}
     assert len({said(answer) for answer in answers}) == 1
-    assert count_rows(server) == before + 1
+    assert len(rows(server)) == before + 1
 
 
 def said(answer: httpx.Response) -> str:
@@ -104,12 +99,10 @@ def test_who_comes_again_at_once_finds_it_running(http: httpx.Client, ask: Any) 
 
 
 def test_what_was_cancelled_is_made_anew(http: httpx.Client, ask: Any, server: Server) -> None:
-    headers, told = new_key(), {"max_tokens": 150, "stream": True}
+    headers, told = new_key(), {"max_tokens": 700, "stream": True}
     with http.stream("POST", PATH, headers=headers, json=body("tell me a long story", **told)) as answer:
         first = _id_of(next(answer.iter_lines()))
-    code = "from playground.models import InferenceRequest as R; print(R.objects.latest('created_at').state)"
-    while manage(server, "shell", "-c", code).splitlines()[-1] != "cancelled":
-        pass
+    until(lambda: rows(server)[-1][0] == "cancelled")
     again = ask("tell me a long story", headers, **told)
     assert _id_of(again.text) != first
     assert '"finish_reason":"length"' in again.text

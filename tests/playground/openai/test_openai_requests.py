@@ -9,13 +9,8 @@ from pydantic import ValidationError
 
 from inference.config import ParameterError, SamplingParams
 from playground.http.openai.errors import CallError
-from playground.http.openai.requests import (
-    IGNORED,
-    REFUSED,
-    ChatCompletionRequest,
-    CompletionRequest,
-    invalid,
-)
+from playground.http.openai.fields import IGNORED, REFUSED
+from playground.http.openai.requests import ChatCompletionRequest, CompletionRequest, invalid
 
 HELLO = [{"role": "user", "content": "hello"}]
 
