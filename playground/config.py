@@ -171,7 +171,8 @@ class Settings(BaseSettings):
     conversation_grace: float = Field(30.0, ge=0, le=86400)
     """the same for a request in a conversation, whose answer goes on without a reader"""
     hang_timeout: float = Field(10.0, gt=0, le=3600)
-    """seconds without an iteration, with work to do, after which the engine counts as hung"""
+    """seconds without an iteration, with work to do, after which the engine counts as hung, and `serve` replaces it
+    (but not before three times what a full iteration takes)"""
 
     @field_validator(*_NONE_ALLOWED, mode="before")
     @classmethod

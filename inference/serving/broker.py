@@ -16,6 +16,7 @@ Keys, all under one prefix:
     ledger-segments:{engine}                  sorted set of them by when they were written
     ledgers           sorted set of engines that have written segments
     followers:{id}    how many sockets follow, over all web processes
+    totals:{engine}, totals-web, web:{process}   what was counted and what is held now; totals_store.py has more
 """
 
 from __future__ import annotations

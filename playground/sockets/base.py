@@ -6,7 +6,6 @@ A message handler must be quick: the next frame is heard when it returns. What l
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Coroutine
 from typing import Any, ClassVar
@@ -18,7 +17,6 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import DatabaseError
 
-from inference.serving.client import end_tasks
 from playground import metrics
 from playground.access.callers import GENERATE
 from playground.access.live_rights import standing_of
@@ -39,6 +37,7 @@ from playground.sockets.protocol import (
     ServerModel,
 )
 from playground.sockets.registry import get_open_sockets
+from playground.sockets.work import Work
 
 UNAUTHORIZED = 4401
 FORBIDDEN = 4403
@@ -72,8 +71,7 @@ class Socket(AsyncWebsocketConsumer):
             metrics.socket_closed(kind, self._code)
 
     async def websocket_connect(self, message: Any) -> None:
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._lasting: set[asyncio.Task[None]] = set()
+        self._work = Work()
         self._rate = MessageRate(settings.BATCHSCOPE.messages_per_second)
         scope: Any = self.scope
         unsent = (scope.get("extensions") or {}).get(UNSENT, lambda: 0)
@@ -173,20 +171,11 @@ class Socket(AsyncWebsocketConsumer):
 
     def start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` beside the socket, in place of an older task of this name. It ends with the socket."""
-        self.stop(name)
-        task = asyncio.create_task(self._guarded(work))
-        self._tasks[name] = task
-        task.add_done_callback(lambda done: self._tasks.pop(name) if self._tasks.get(name) is done else None)
+        self._work.start(name, self._guarded(work))
 
     def finish(self, received: Any, work: Coroutine[Any, Any, None]) -> None:
         """Run `work`, which a message asked for, beside the socket, to its end though the socket may close."""
-        task = asyncio.create_task(self._guarded(self._labelled(received, work)))
-        self._lasting.add(task)
-        task.add_done_callback(self._lasting.discard)
-
-    def stop(self, name: str) -> None:
-        if (task := self._tasks.pop(name, None)) is not None:
-            task.cancel()
+        self._work.finish(self._guarded(self._labelled(received, work)))
 
     async def close(self, code: int | None = None, reason: str | None = None) -> None:
         """Nothing is sent after this, and nobody follows for this client any more."""
@@ -195,9 +184,7 @@ class Socket(AsyncWebsocketConsumer):
         self._open, self._code = False, code
         self.flow.close()
         if code != RESTARTS:  # else the process ends, and those requests have not lost their reader
-            for task in self._tasks.values():
-                if task is not asyncio.current_task():
-                    task.cancel()
+            self._work.cancel()
         await super().close(code, reason)
 
     async def end_of_rights(self) -> None:
@@ -216,9 +203,7 @@ class Socket(AsyncWebsocketConsumer):
         self.flow.close()
         if get_open_sockets().is_draining:
             raise StopConsumer
-        if self._lasting:
-            await asyncio.wait(self._lasting)
-        await end_tasks(list(self._tasks.values()))
+        await self._work.end()
         raise StopConsumer
 
 

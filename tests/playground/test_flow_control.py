@@ -14,11 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.sockets import Browser, cookie_of
 
-from playground.access.keys import create_key
-from playground.sockets import flow, message_rate, scheduler, snapshot
+from inference.serving.messages import EngineStatus
+from playground.sockets import flow, scheduler, snapshot
 from playground.sockets.base import STOPPED_READING, UNSENT
 from playground.sockets.flow import HELD, JOINED, WINDOW, Flow
-from playground.sockets.message_rate import MessageRate
 from playground.sockets.protocol import DeltaFrame, Finished, ServerModel, TokenLogprobs, Usage
 
 USAGE = Usage(prompt_tokens=1, completion_tokens=1, cached_tokens=0)
@@ -280,7 +279,8 @@ async def test_a_viewer_that_reads_slowly_gets_what_it_missed_then_a_new_snapsho
     unsent = 0
     frames = await viewer.hear_until("snapshot")
     told = [record["n"] for frame in frames[:-1] for record in frame["records"]]
-    assert told == list(range(1, len(told) + 1)) and 0 < len(told) < 4
+    assert told == list(range(1, 4))[: len(told)]
+    assert told
     await viewer.disconnect()
 
 
@@ -290,6 +290,7 @@ async def test_a_history_longer_than_there_is_room_for_is_told_whole(
 ) -> None:
     monkeypatch.setattr(snapshot, "RECORDS_BYTES", 400)
     empty = {"rows": [], "finished": [], "preempted": [], "waiting": [], "waiting_total": 0}
+    gateway.client.statuses = [EngineStatus("engine-1", 1, "ready", True, 0.0, epoch=1)]
     gateway.client.history += [{"n": n, "epoch": 1, "kv": {}, **empty} for n in range(1, 41)]
     looks = 0
 
@@ -306,62 +307,3 @@ async def test_a_history_longer_than_there_is_room_for_is_told_whole(
         told += [record["n"] for record in (await viewer.hear("iterations", "snapshot"))["records"]]
     assert told == list(range(1, 41))
     await viewer.disconnect()
-
-
-# Messages a second
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_so_many_messages_a_second_and_some_at_once() -> None:
-    clock = Clock()
-    rate = MessageRate(20, clock)
-    assert [rate.take() for _ in range(61)] == [True] * 60 + [False]
-    clock.now += 1.0
-    assert [rate.take() for _ in range(21)] == [True] * 20 + [False]
-    clock.now += 3600
-    assert sum(rate.take() for _ in range(100)) == 60
-
-
-def test_a_breach_is_abuse_once_it_has_lasted() -> None:
-    clock = Clock()
-    rate = MessageRate(1, clock)
-    while clock.now < 100 + message_rate.PATIENCE + 4:
-        clock.now += 0.25
-        rate.take()
-        if clock.now < 100 + message_rate.PATIENCE:
-            assert not rate.is_abuse
-    assert rate.is_abuse
-    calm = MessageRate(1, clock)
-    for _ in range(20):
-        for _ in range(5):
-            calm.take()
-        assert not calm.is_abuse
-        clock.now += message_rate.LULL + 2
-
-
-@pytest.mark.django_db(transaction=True)
-async def test_too_many_messages_are_answered_and_then_end_the_socket(
-    alice: User, gateway: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings.BATCHSCOPE = settings.BATCHSCOPE.model_copy(update={"messages_per_second": 1})
-    _, secret = await sync_to_async(create_key)(alice, "k")
-    program = await Browser.with_key(secret)
-    for i in range(4):
-        await program.ask(type="generate", prompt="slow", ref=str(i))
-    error = await program.hear("error")
-    assert (error["code"], error["ref"]) == ("rate_limited", "3")
-    for _ in range(60):  # acknowledging is nearly free
-        await program.ask(type="ack", request_id="r", seq=1)
-    monkeypatch.setattr(message_rate, "PATIENCE", 0.0)
-    await program.ask(type="ping")
-    closing = await program.closing()
-    assert closing["code"] == 1008
-    assert "more than 1 messages a second" in closing["reason"]
-    await program.disconnect()

@@ -12,6 +12,9 @@ export const loading = signal(false);
 /** A sentence where a jump failed, else "". */
 export const problem = signal("");
 
+/** Where a jump is on its way to while it is being fetched, else null: further steps and the time bar go on from there. */
+const heading = signal(null);
+
 const MOST = 2000; // records the server hands out at once
 
 export function hold(auto = false) {
@@ -52,7 +55,7 @@ export function step(by) {
   if (!now) return;
   hold(true);
   const column = now.column + by;
-  if (now.tape.holds(column)) {
+  if (!heading.value && now.tape.holds(column)) {
     pin(column);
     const { columns } = store.extent.value;
     const { until } = store.view.value;
@@ -60,7 +63,7 @@ export function step(by) {
     return;
   }
   const { timeline } = store.engine.value;
-  const { epoch, n } = placeOf(now.tape, now.column);
+  const { epoch, n } = heading.value ?? placeOf(now.tape, now.column);
   const place = timeline.at(timeline.ordinalOf(epoch, n) + by);
   if (place) goTo(place, { choose: true });
 }
@@ -73,6 +76,7 @@ function show(tape, until) {
 
 /** Where the newest column shown stands in all that is kept: an ordinal of the timeline. */
 export function position(engine) {
+  if (heading.value) return engine.timeline.ordinalOf(heading.value.epoch, heading.value.n);
   const tape = store.shownTape();
   const column = Math.min(store.until(), tape.total) - 1;
   if (!tape.holds(column)) return Math.max(0, engine.timeline.total - 1);
@@ -111,6 +115,7 @@ async function fetchAround(engine, place, half) {
     problem.value = t("travel.gone", { n: place.n });
     return;
   }
+  heading.value = place;
   if (loading.value) {
     wanted = [engine, place, half];
     return;
@@ -126,11 +131,10 @@ async function fetchAround(engine, place, half) {
   } finally {
     loading.value = false;
   }
-  if (wanted) {
-    const [next, where, how] = wanted;
-    wanted = null;
-    if (store.engine.value === next) await fetchAround(next, where, how);
-  }
+  const next = wanted;
+  wanted = null;
+  if (next && store.view.value && store.engine.value === next[0]) await fetchAround(...next);
+  else heading.value = null;
 }
 
 /** Records of about three screens around a place, two of them before it, across restarts of the engine. */
