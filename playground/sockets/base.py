@@ -15,7 +15,7 @@ from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db import DatabaseError
+from django.db import Error
 
 from playground import metrics
 from playground.access.callers import GENERATE
@@ -92,7 +92,7 @@ class Socket(AsyncWebsocketConsumer):
             return RESTARTS, "this server is about to stop; connect again"
         try:
             caller, allowed = await database(enter)(self.scope, self.right)
-        except DatabaseError as error:
+        except Error as error:  # of the database
             log.warning("socket_not_checked: %s", type(error).__name__)
             return LATER, "accounts can't be looked up just now; try again later"
         if caller is None:

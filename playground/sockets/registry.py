@@ -15,7 +15,7 @@ from typing import Protocol
 
 from channels.db import database_sync_to_async
 from django.conf import settings
-from django.db import DatabaseError
+from django.db import Error
 
 from playground.access.callers import Caller
 from playground.access.live_rights import Standing, still_good
@@ -80,15 +80,19 @@ class OpenSockets:
         """Close the sockets of those who may not be here any more, with one check for all of them each time."""
         while self._sockets:
             await asyncio.sleep(LOOK_EVERY)
-            standings = {socket: socket.standing for socket in self._sockets}
             try:
-                good = await database_sync_to_async(still_good)(set(standings.values()))
-            except DatabaseError as error:  # nobody can be demoted in it either
+                await self._send_away()
+            except Error as error:  # of the database: nobody can be demoted in it either
                 log.warning("rights_not_checked: %s", type(error).__name__)
-                continue
-            for socket, standing in standings.items():
-                if standing not in good and socket in self._sockets:
-                    await socket.end_of_rights()
+            except Exception:
+                log.exception("rights_not_checked")
+
+    async def _send_away(self) -> None:
+        standings = {socket: socket.standing for socket in self._sockets}
+        good = await database_sync_to_async(still_good)(set(standings.values()))
+        for socket, standing in standings.items():
+            if standing not in good and socket in self._sockets:
+                await socket.end_of_rights()
 
     async def drain(self, within: float = GONE_WITHIN) -> None:
         """Tell everybody that this process ends, and close their sockets. Returns when they are gone, or in time."""

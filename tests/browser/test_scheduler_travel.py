@@ -9,11 +9,12 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Locator, Page, Route, expect
 from support.browser import REPLIES, OpenPage
 from support.server import Answer, Server, scripted_model, serving
 
 SEATS = 64
+ENDLESS = " ".join(f"Word {n}." for n in range(400))  # for as long as a slow machine takes to look at it
 RUNNING = "[data-stat=running] .stat-value"
 INSPECTOR = "[data-testid=inspector]"
 TAPE = "[data-testid=tape] canvas.over"
@@ -26,14 +27,15 @@ IS_DRAWN = """() => {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    model = scripted_model(tmp_path_factory.mktemp("travel"), step_ms=20, replies=REPLIES, default={"text": "No."})
+    replies = [{"match": "endless", "text": ENDLESS}, *REPLIES]
+    model = scripted_model(tmp_path_factory.mktemp("travel"), step_ms=20, replies=replies, default={"text": "No."})
     with serving(model=model, max_num_seqs=str(SEATS), kv_blocks="4096") as running:
         yield running
 
 
 async def stream(server: Server, text: str) -> str:
     async with server.chat() as chat:
-        request_id = await chat.generate(text, max_tokens=500, temperature=0)
+        request_id = await chat.generate(text, max_tokens=950, temperature=0)
         await chat.read(request_id, Answer())
     return request_id
 
@@ -75,7 +77,7 @@ async def compare(page: Page, server: Server) -> dict[str, Any]:
 
 async def test_under_load_a_clicked_cell_has_the_ledgers_numbers(open_page: OpenPage, server: Server) -> None:
     page = await open_page("/scheduler/", height=1200)
-    streams = [asyncio.create_task(stream(server, f"A long one, number {n}")) for n in range(SEATS)]
+    streams = [asyncio.create_task(stream(server, f"An endless one, number {n}")) for n in range(SEATS)]
     await expect(page.locator(RUNNING)).to_have_text(str(SEATS), timeout=60_000)
     await expect(page.locator(f"{INSPECTOR} tbody tr")).to_have_count(SEATS)
     await page.wait_for_timeout(800)  # some dozens of iterations with all of them
@@ -90,7 +92,40 @@ async def test_under_load_a_clicked_cell_has_the_ledgers_numbers(open_page: Open
     record = await compare(page, server)
     assert len(record["rows"]) == SEATS
     await expect(page).to_have_url(re.compile(f"epoch={record['epoch']}&n={record['n']}$"))
-    await asyncio.gather(*streams)
+    await end(streams)
+
+
+async def end(streams: list[asyncio.Task[str]]) -> None:
+    """Their readers go: the engine is told to stop."""
+    for one in streams:
+        one.cancel()
+    await asyncio.gather(*streams, return_exceptions=True)
+
+
+async def test_keys_on_the_time_bar_go_on_from_where_a_jump_is_heading(open_page: OpenPage, server: Server) -> None:
+    running = [asyncio.create_task(stream(server, "An endless one"))]
+    while (await ledger(server, "iterations/"))["newest"] is None:
+        await asyncio.sleep(0.05)
+    while (found := await ledger(server, "iterations/"))["newest"][1] < 400:  # more than a page is sent at first
+        await asyncio.sleep(0.5)
+    page = await open_page("/scheduler/")
+    await expect(page.locator(INSPECTOR)).to_be_visible()
+
+    async def late(route: Route) -> None:
+        await asyncio.sleep(1.0)
+        await route.continue_()
+
+    await page.get_by_role("button", name="Hold the picture").click()
+    await page.wait_for_timeout(500)
+    await page.route("**/scheduler/iterations/*", late)
+    await page.locator(BAR).focus()
+    await page.keyboard.press("Home")
+    await page.wait_for_timeout(500)  # the picture's own beat must not move the bar back
+    for _ in range(3):
+        await page.keyboard.press("ArrowRight")
+    await expect(page.locator(INSPECTOR)).to_have_attribute("data-n", str(found["oldest"][1] + 3), timeout=15_000)
+    await page.unroute_all(behavior="wait")
+    await end(running)
 
 
 async def test_a_link_lands_in_its_iteration_and_the_time_bar_reaches_the_oldest(

@@ -11,7 +11,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Permission, User
 from django.contrib.sessions.models import Session
-from django.db import OperationalError, connection
+from django.db import InterfaceError, OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from support.sockets import Browser, cookie_of
@@ -187,8 +187,9 @@ async def test_what_closes_a_programs_socket(change: Callable[[ApiKey], None], a
     await other.disconnect()
 
 
-async def test_while_the_database_is_away_nobody_is_sent_away(
-    alice: User, gateway: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [OperationalError, InterfaceError, ZeroDivisionError])
+async def test_while_rights_cannot_be_read_nobody_is_sent_away_and_later_they_are(
+    error: type[Exception], alice: User, gateway: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cookie = await sync_to_async(cookie_of)(alice)
     browser = await Browser("/ws/chat/", cookie).open()
@@ -197,7 +198,7 @@ async def test_while_the_database_is_away_nobody_is_sent_away(
 
     def away(standings: Any) -> Any:
         loop.call_soon_threadsafe(asked.set)
-        raise OperationalError("database is locked")
+        raise error("database is locked")
 
     monkeypatch.setattr(registry, "still_good", away)
     await asyncio.wait_for(asked.wait(), 5)

@@ -29,6 +29,7 @@ from playground.idempotency import LONGEST
 
 FIRST_WORDS_WITHIN = 10.0  # seconds that a stream's status waits for its first words
 READ_AT_ONCE = 64 << 10  # bytes of a body that are read on the loop; more would hold up other streams
+SSE = "text/event-stream; charset=utf-8"
 STARTED_AT = int(time.time())
 
 api = NinjaAPI(
@@ -90,17 +91,15 @@ async def _answer(request: HttpRequest, kind: type[Sampling], shape: Shape) -> H
     caller = request.auth  # type: ignore[attr-defined]
     call = await accept(caller, body, received_at, _idempotency_key(request), request.path_info)
     answer, events = Answer(call, shape), call.events()
-    if not body.stream:
-        return _json(await answer.whole(events))
-    begun = await answer.begin(events, FIRST_WORDS_WITHIN)
-    chunks = answer.chunks(events, begun, body.wants_usage)
-    response = StreamingHttpResponse(chunks, content_type="text/event-stream; charset=utf-8")
-    response["X-Accel-Buffering"] = "no"  # nginx would hold it back
+    response: HttpResponseBase
+    if body.stream:
+        begun = await answer.begin(events, FIRST_WORDS_WITHIN)
+        response = StreamingHttpResponse(answer.chunks(events, begun, body.wants_usage), content_type=SSE)
+        response["X-Accel-Buffering"] = "no"  # nginx would hold it back
+    else:
+        response = HttpResponse(orjson.dumps(await answer.whole(events)), content_type="application/json")
+    response["X-Request-Id"] = call.request_id
     return response
-
-
-def _json(value: dict[str, Any]) -> HttpResponse:
-    return HttpResponse(orjson.dumps(value), content_type="application/json")
 
 
 async def _read(raw: bytes, kind: type[Sampling]) -> Sampling:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import lru_cache
 
 from channels.db import database_sync_to_async
 from django.contrib.auth.models import User
+from django.db import DatabaseError
 
 from inference.config import SamplingParams
 from inference.serving.client import end_tasks
@@ -29,6 +31,7 @@ from playground.sockets.registry import OpenSockets
 AT_ONCE = 16  # events of a call that wait to be read
 TRIES = 3
 NO_LIMIT = 1 << 30
+log = logging.getLogger("batchscope.openai")
 _leaving: set[asyncio.Task[None]] = set()  # a loop itself holds its tasks only weakly
 
 
@@ -117,7 +120,10 @@ def get_open_calls() -> OpenSockets:
 
 async def _cancel(user: User, request_ids: Sequence[str]) -> None:
     for request_id in request_ids:
-        await get_gateway().cancel(user, request_id)
+        try:
+            await get_gateway().cancel(user, request_id)
+        except DatabaseError as error:  # nobody follows it: it is given up after a grace
+            log.warning("cancel_delayed: %s", type(error).__name__)
 
 
 async def accept(caller: Caller, body: Sampling, received_at: float, key: str | None, path: str) -> Call:

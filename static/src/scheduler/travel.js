@@ -14,6 +14,7 @@ export const problem = signal("");
 
 /** Where a jump is on its way to while it is being fetched, else null: further steps and the time bar go on from there. */
 const heading = signal(null);
+let wanted = null; // the newest jump asked for while one is being fetched
 
 const MOST = 2000; // records the server hands out at once
 
@@ -26,9 +27,15 @@ export function hold(auto = false) {
 }
 
 export function follow() {
+  arrive();
   store.view.value = store.pinned.value = null;
   problem.value = "";
   wake();
+}
+
+/** No jump is on its way any more. */
+function arrive() {
+  heading.value = wanted = null;
 }
 
 /** Lets go of the iteration chosen; the picture runs on if it stood still only for that. */
@@ -76,7 +83,7 @@ function show(tape, until) {
 
 /** Where the newest column shown stands in all that is kept: an ordinal of the timeline. */
 export function position(engine) {
-  if (heading.value) return engine.timeline.ordinalOf(heading.value.epoch, heading.value.n);
+  if (heading.value && store.view.value) return engine.timeline.ordinalOf(heading.value.epoch, heading.value.n);
   const tape = store.shownTape();
   const column = Math.min(store.until(), tape.total) - 1;
   if (!tape.holds(column)) return Math.max(0, engine.timeline.total - 1);
@@ -95,9 +102,11 @@ export async function goTo(place, { choose = false } = {}) {
     const column = tape.columnOf(place.epoch, place.n);
     if (column < 0 || !isCovered(engine, tape, column + half - store.extent.value.columns)) continue;
     problem.value = "";
+    arrive();
     show(tape, column + half + 1);
     return;
   }
+  if (history.offers.history) heading.value = place;
   await fetchAround(engine, place, half);
 }
 
@@ -108,24 +117,25 @@ function isCovered(engine, tape, column) {
   return engine.timeline.ordinalOf(epoch, n) === 0 && engine.timeline.epochs[0]?.first === n;
 }
 
-let wanted = null; // the newest jump asked for while one is being fetched
-
 async function fetchAround(engine, place, half) {
   if (!history.offers.history) {
     problem.value = t("travel.gone", { n: place.n });
     return;
   }
-  heading.value = place;
   if (loading.value) {
     wanted = [engine, place, half];
     return;
   }
   loading.value = true;
+  const before = store.view.value;
   try {
     const tape = tapeOf(await recordsAround(engine, place, half));
-    const column = tape.columnAfter(place.epoch, place.n);
-    problem.value = column < tape.total ? "" : t("travel.gone", { n: place.n });
-    if (tape.length && store.engine.value === engine && store.view.value) show(tape, Math.min(column, tape.total - 1) + half + 1);
+    if (before && store.view.value === before) {
+      // else the picture has moved on meanwhile
+      const column = tape.columnAfter(place.epoch, place.n);
+      problem.value = column < tape.total ? "" : t("travel.gone", { n: place.n });
+      if (tape.length) show(tape, Math.min(column, tape.total - 1) + half + 1);
+    }
   } catch (error) {
     problem.value = error.message || t("error.offline");
   } finally {
@@ -134,7 +144,7 @@ async function fetchAround(engine, place, half) {
   const next = wanted;
   wanted = null;
   if (next && store.view.value && store.engine.value === next[0]) await fetchAround(...next);
-  else heading.value = null;
+  else arrive();
 }
 
 /** Records of about three screens around a place, two of them before it, across restarts of the engine. */
@@ -159,7 +169,7 @@ export async function learnTimeline(engine) {
     const newest = engine.timeline.epochs.at(-1);
     engine.timeline = new Timeline(epochs);
     if (newest) engine.timeline.extend(newest.epoch, newest.last);
-    store.beatSoon();
+    store.beat.value += 1; // at once: a key pressed on the time bar must not mean an ordinal of the old one
   } catch {
     // What the page itself holds is still there to be looked at.
   }

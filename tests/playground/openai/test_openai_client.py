@@ -32,7 +32,7 @@ def test_an_answer_in_one_piece(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(model=MODEL, messages=user("count"))
     [choice] = answer.choices
     assert (choice.message.role, choice.message.content, choice.finish_reason) == ("assistant", COUNT, "stop")
-    assert answer.id.startswith("chatcmpl-")
+    assert answer.id == f"chatcmpl-{answer._request_id}"
     assert (answer.object, answer.model) == ("chat.completion", MODEL)
     assert abs(answer.created - time.time()) < 60
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
