@@ -1,7 +1,8 @@
 """Between the sockets and the engines: accepted means durable, and every accepted request gets one final state.
 
-Knows: the order of row and broker (R1 of the promises: first the row is committed, then the broker is told), who
-follows what, and how lost requests are put back. Must not know: sockets, HTTP, torch, Redis commands.
+Knows: the order of row and broker (R1 of the promises: first the row is committed, then the broker is told), and who
+follows what. Must not know: sockets, HTTP, torch, Redis commands. row_writer.py writes what becomes of a request,
+sweeper.py mends what was lost.
 One Gateway in each web process, on its one event loop.
 """
 
@@ -36,14 +37,12 @@ from playground.followers import Followers
 from playground.metrics.beat import Beat
 from playground.models import ApiKey, IdempotentCall, InferenceRequest
 from playground.pace import Pace
+from playground.row_writer import RowWriter
+from playground.sweeper import Sweeper
 
 log = logging.getLogger("batchscope.gateway")
 
-SWEEP_EVERY = 2.0  # seconds
 UNFOLLOWED_GRACE = 5.0  # seconds at least until a request that nobody has begun to follow is given up
-RECEIPTS_EVERY = 0.5  # seconds between a finish and its row's last correction, at most
-FORGET_EVERY = 3600.0  # seconds
-ROW_WITHIN = 2.0  # seconds that a follower waits for the row's final state before it hands on the finish
 
 
 class Gateway:
@@ -70,30 +69,23 @@ class Gateway:
         self._prompt_days = prompt_days
         self._graces = (resume_grace, conversation_grace)
         self._followers = Followers(self._count_followers, self._give_up)
-        self._watched: dict[str, asyncio.Event] = {}  # not final as far as we know; set once the row is
-        self._running: set[str] = set()  # rows to be marked so
-        self._begun: dict[str, Delta] = {}  # first deltas of those, as far as they were seen
-        self._marked: set[str] = set()
-        self._finished: set[str] = set()  # rows whose log has a finish
-        self._receipts: dict[str, dict[str, Any]] = {}  # of finishes that were handed on since the rows were written
-        self._changed = asyncio.Event()
-        self._sweep_now = asyncio.Event()
+        self._writer = RowWriter(self.client, self._count)
+        self._sweeper = Sweeper(self.client, self._writer)
         self._tasks: list[asyncio.Task[None]] = []
-        self.client.on_event(self._on_event)
-        self.client.on_reconnect(self._sweep_now.set)
+        self.client.on_event(self._writer.on_event)
+        self.client.on_reconnect(self._sweeper.now.set)
 
     async def ensure_started(self) -> None:
         """Start the background work on the running loop. Any number of calls; a broker that is away is no error."""
         if self._tasks:
             return
         await self.client.start()
-        for work in (
-            *(self._sweeper, self._writer, self.beat.run),
-            *((self._forgetter,) if self._prompt_days is not None else ()),
-        ):
+        works = {"sweeper": self._sweeper.run(), "writer": self._writer.run(), "beat": self.beat.run()}
+        if self._prompt_days is not None:
+            works["forgetter"] = retention.forget_hourly(self._prompt_days)
+        for name, work in works.items():
             # A context of their own: asgiref ties database work to the request that started it, and ends with that.
-            task = asyncio.create_task(work(), name=f"gateway{work.__name__}", context=contextvars.Context())
-            self._tasks.append(task)
+            self._tasks.append(asyncio.create_task(work, name=f"gateway-{name}", context=contextvars.Context()))
 
     async def close(self) -> None:
         await end_tasks(self._tasks)
@@ -157,7 +149,7 @@ class Gateway:
 
     async def _hand_on(self, row: InferenceRequest) -> None:
         request_id = str(row.pk)
-        self._watched.setdefault(request_id, asyncio.Event())
+        self._writer.watch(request_id)
         if row.replay_of_id is None:  # a replay has no reader: its row is looked at, later
             self._followers.arm(request_id, max(UNFOLLOWED_GRACE, self._grace(row)))
         try:
@@ -199,7 +191,7 @@ class Gateway:
             for event in _from_row(row, after_seq):
                 yield event
             return
-        final = asyncio.Event() if row.is_final else self._watched.setdefault(request_id, asyncio.Event())
+        final = asyncio.Event() if row.is_final else self._writer.watch(request_id)
         grace: float | None = self._grace(row)
         first_told = 0.0  # Unix seconds
         self._followers.attach(request_id)
@@ -230,7 +222,7 @@ class Gateway:
             return 0
 
     async def _give_up(self, request_id: str) -> None:
-        if request_id in self._watched:
+        if self._writer.is_watched(request_id):
             await self._cancel(request_id)
 
     async def _cancel(self, request_id: str) -> None:
@@ -244,138 +236,24 @@ class Gateway:
         except DatabaseError as error:
             log.warning("database_error: cancel not recorded, %s", error)
 
-    # From the feed to the rows
-
-    def _on_event(self, event: Event) -> None:
-        request_id = event.request_id
-        if request_id not in self._watched:
-            return
-        if isinstance(event, Finish):
-            self._finished.add(request_id)
-        elif request_id in self._marked:
-            return
-        else:
-            self._marked.add(request_id)
-            self._running.add(request_id)
-            self._begun[request_id] = event
-        self._changed.set()
+    # The end of an answer
 
     async def _end_of(self, row: InferenceRequest, finish: Finish, final: asyncio.Event, first_told: float) -> Finish:
         if row.is_final:
             return replace(finish, receipt=row.receipt or finish.receipt)
-        request_id = finish.request_id
-        await self._until_final(request_id, final)
+        await self._writer.until_final(finish.request_id, final)
         ttft = 1000 * max(0.0, first_told - row.received_at) if first_told else None
         finish = finish.handed_over(time.time(), row.created_at.timestamp(), ttft)
-        if request_id not in self._receipts:
-            self._receipts[request_id] = finish.receipt
-            asyncio.get_running_loop().call_later(RECEIPTS_EVERY, self._changed.set, context=contextvars.Context())
+        self._writer.correct(finish.request_id, finish.receipt)
         return finish
 
-    async def _until_final(self, request_id: str, final: asyncio.Event) -> None:
-        self._finished.add(request_id)
-        self._changed.set()
-        try:
-            await asyncio.wait_for(final.wait(), ROW_WITHIN)
-        except TimeoutError:
-            log.warning("row_late: request %s is over, its row is not written yet", request_id)
-
-    async def _writer(self) -> None:
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            running, self._running = self._running, set()
-            begun, self._begun = self._begun, {}
-            finished, self._finished = self._finished, set()
-            receipts, self._receipts = self._receipts, {}
-            try:
-                outcomes = await self._outcomes(finished)
-                ended = await database_sync_to_async(rows.apply)(running - finished, outcomes, begun)
-                await self._count(ended)
-                if receipts:
-                    await database_sync_to_async(rows.correct)(receipts)
-            except (DatabaseError, *UNREACHABLE) as error:
-                log.warning("rows_delayed: %d, %s", len(finished) + len(running), type(error).__name__)
-                self._running |= running
-                self._begun = {**begun, **self._begun}
-                self._finished |= finished
-                self._receipts = {**receipts, **self._receipts}
-                await asyncio.sleep(0.5)
-                self._changed.set()
-                continue
-            for outcome in outcomes:
-                self._settle(outcome.finish.request_id)
-
     async def _count(self, ended: list[rows.Ended]) -> None:
-        """Of what this call of `apply` has ended, so that nothing is counted twice."""
+        """Of what one transaction has ended, so that nothing is counted twice."""
         self._pace.note(len(ended))
         journal.ended(ended)
         for one in ended:
             finish = one.outcome.finish
             await self.limiter.used(one.owner_id, one.key_id, finish.prompt_tokens + finish.completion_tokens)
-
-    async def _outcomes(self, request_ids: set[str]) -> list[rows.Outcome]:
-        outcomes = []
-        for request_id in request_ids:
-            found = await self.client.log(request_id)
-            if found.finish is not None:  # else the broker lost it meanwhile, and it runs again
-                outcomes.append(rows.Outcome(found.finish, found.text, found.claims))
-        return outcomes
-
-    def _settle(self, request_id: str) -> None:
-        self._marked.discard(request_id)
-        if final := self._watched.pop(request_id, None):
-            final.set()
-
-    # The sweeper
-
-    async def _sweeper(self) -> None:
-        while True:
-            self._sweep_now.clear()
-            try:
-                await self._sweep()
-            except (DatabaseError, *UNREACHABLE) as error:
-                log.warning("sweep_failed: %s", type(error).__name__)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._sweep_now.wait(), SWEEP_EVERY)
-
-    async def _sweep(self) -> None:
-        """Bring rows and logs together: put back what the broker lost, write final states nobody has written."""
-        unfinished = await database_sync_to_async(rows.unfinished)()
-        if not unfinished:
-            return
-        ends = await self.client.broker.log_ends([row.request_id for row in unfinished])
-        lost = [row.request_id for row in unfinished if not ends[row.request_id]]
-        if lost:
-            await self._put_back(lost)
-        for row in unfinished:
-            end = ends[row.request_id]
-            if end == "finish":
-                self._finished.add(row.request_id)
-            elif row.cancel_requested:
-                await self.client.cancel(row.request_id)
-            elif end in ("claim", "delta", "release") and row.state == InferenceRequest.State.ACCEPTED:
-                self._running.add(row.request_id)
-        if self._finished or self._running:
-            self._changed.set()
-
-    async def _forgetter(self) -> None:
-        """Hourly: texts that are older than they are kept."""
-        days = self._prompt_days or 0.0
-        while True:
-            try:
-                await database_sync_to_async(retention.forget)(days)
-            except DatabaseError as error:
-                log.warning("forgetting_delayed: %s", type(error).__name__)
-            await asyncio.sleep(FORGET_EVERY)
-
-    async def _put_back(self, request_ids: list[str]) -> None:
-        put_back = []
-        for row in await database_sync_to_async(rows.by_ids)(request_ids):
-            if await self.client.submit(rows.submission_of(row, put_back_at=time.time())):
-                put_back.append(str(row.pk))
-        if put_back:
-            journal.put_back(put_back)
 
     async def _log_exists(self, request_id: str) -> bool:
         try:

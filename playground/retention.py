@@ -1,20 +1,23 @@
 """Texts that are not kept any more: what was asked and answered, and titles. The rows stay, with their figures.
 
-Knows: which columns hold what people and models wrote. Must not know: when this is done, who asks for it.
+Knows: which columns hold what people and models wrote. Must not know: who asks for it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import transaction
+from channels.db import database_sync_to_async
+from django.db import DatabaseError, transaction
 from django.db.models import Q
 from django.utils import timezone
 
 from playground.models import FINAL_STATES, UNFINISHED_STATES, Conversation, InferenceRequest
 
+FORGET_EVERY = 3600.0  # seconds
 AT_ONCE = 200  # rows in one transaction: others write meanwhile
 NO_TEXT: dict[str, Any] = {
     "messages": None,
@@ -61,3 +64,13 @@ def _forget_conversations(before: datetime) -> int:
             Conversation.objects.filter(pk__in=batch).delete()
         forgotten += len(batch)
     return forgotten
+
+
+async def forget_hourly(days: float) -> None:
+    """`forget`, now and every hour, until cancelled."""
+    while True:
+        try:
+            await database_sync_to_async(forget)(days)
+        except DatabaseError as error:
+            log.warning("forgetting_delayed: %s", type(error).__name__)
+        await asyncio.sleep(FORGET_EVERY)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 AT_ONCE = 3  # seconds' worth
 ACK = 1 / 32  # of a message: a client may acknowledge often
-PATIENCE = 10.0  # seconds of a breach that goes on
+PATIENCE = 60.0  # seconds of a breach that goes on
 LULL = 2.0  # seconds without a refusal after which a breach is over
 
 

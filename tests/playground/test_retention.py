@@ -112,7 +112,7 @@ async def test_the_gateway_forgets_and_an_error_does_not_end_that(alice: User, m
 
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(retention, "forget", failing_once)
-    monkeypatch.setattr(gateway, "FORGET_EVERY", 0.02)
+    monkeypatch.setattr(retention, "FORGET_EVERY", 0.02)
     row = await InferenceRequest.objects.acreate(owner=alice, seed=1, state="completed", prompt=SECRET)
     await InferenceRequest.objects.filter(pk=row.pk).aupdate(created_at=timezone.now() - timedelta(days=3))
     with brokers.private() as broker:

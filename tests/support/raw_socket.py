@@ -30,11 +30,13 @@ def frame(opcode: int, payload: bytes = b"", *, fin: bool = True, rsv: int = 0, 
 
 
 class RawSocket:
-    def __init__(self, port: int, path: str, headers: dict[str, str], receive_buffer: int | None = None) -> None:
+    def __init__(self, port: int, path: str, headers: dict[str, str], receive_buffer: int | None = None,
+                 patience: float = 20.0) -> None:  # fmt: skip
+        """receive_buffer: bytes.  patience: seconds that the server may take for anything."""
         self._socket = socket.socket()
         if receive_buffer is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self._socket.settimeout(20)
+        self._socket.settimeout(patience)
         self._socket.connect(("127.0.0.1", port))
         self._data = b""
         key = base64.b64encode(os.urandom(16)).decode()
