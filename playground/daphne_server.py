@@ -101,10 +101,15 @@ class SocketProtocol(WebSocketProtocol):
 
 class WebServer(Server):
     def run(self) -> None:
+        self._ports: list[Any] = []
         WebSocketFactory.protocol = SocketProtocol
         BoundedRequest.body_limit = settings.BODY_LIMIT
         server.HTTPFactory = BoundedFactory  # a server makes its factory by this name and no other way
         super().run()
+
+    def listen_success(self, port: Any) -> None:
+        self._ports.append(port)
+        super().listen_success(port)
 
     def create_application(self, protocol: Any, scope: dict[str, Any]) -> Any:
         if isinstance(protocol, SocketProtocol):
@@ -119,9 +124,8 @@ class WebServer(Server):
     def kill_all_applications(self) -> Any:
         """Sockets first, with a word and a code; then whatever is left. Who comes meanwhile waits for the next process,
         where there is one that listens on the same socket."""
-        for listener in self.listeners:
-            if hasattr(port := getattr(listener, "result", None), "stopReading"):
-                port.stopReading()
+        for port in self._ports:
+            port.stopReading()
         drained = Deferred.fromFuture(asyncio.ensure_future(_drain()))
         drained.addErrback(lambda failure: log.error("drain_failed: %s", failure.value))
         return drained.addCallback(lambda _: self._kill_the_rest())

@@ -47,7 +47,7 @@ def logging_settings(level: str, log_format: str) -> dict[str, Any]:
             "asyncio": {"level": "WARNING"},
             # Answers of 4xx are the client's affair, and their paths may hold a login token.
             "django.request": {"level": "ERROR"},
-            "django.security.DisallowedHost": {"level": "ERROR"},
+            "django.security": {"level": "CRITICAL"},
             # Their debug lines hold what pages and rows hold: texts, and a key when it is made.
             "django.template": {"level": "INFO"},
             "django.db.backends": {"level": "INFO"},

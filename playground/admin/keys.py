@@ -3,8 +3,8 @@
 Knows: who may see and change which keys. Must not know: how a key is hashed or checked.
 
 Each staff account makes, sees and revokes keys of its own. To see the keys of all needs `view_apikey`, to change and
-revoke them `change_apikey`. Only a superuser makes a key for somebody else: whoever has a key of an account can do and
-read what that account can, and the right to read prompts must not be had that way.
+revoke them `change_apikey`. Only a superuser makes a key for somebody else, or has one open more or for longer: whoever
+has a key of an account can do and read what that account can, and the right to read prompts must not be had that way.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ApiKeyForm(ModelForm):
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
-        if not any(cleaned.get(scope) for scope in SCOPES):
+        if set(SCOPES) <= set(self.fields) and not any(cleaned.get(scope) for scope in SCOPES):
             raise ValidationError(_("Choose at least one thing that the key may do."))
         expires_at = cleaned.get("expires_at")
         if "expires_at" in self.changed_data and expires_at is not None and expires_at <= timezone.now():
@@ -112,7 +112,9 @@ class ApiKeyAdmin(KeyColumns, admin.ModelAdmin):
 
     def get_readonly_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> tuple[str, ...]:
         shown = ("begins", "state", "last_used", "created", "requests_link", "usage")
-        return shown if obj is None and user_of(request).is_superuser else ("owner", *shown)
+        if user_of(request).is_superuser:
+            return shown if obj is None else ("owner", *shown)
+        return ("owner", *shown) if _is_own(request, obj) else ("owner", *shown, *SCOPES, "expires_at")
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         return {"owner": user_of(request).pk, **super().get_changeform_initial_data(request)}

@@ -1,4 +1,5 @@
 """Quotas of accounts: on a page of their own, for who may set them without changing accounts, and on the account's.
+Nobody but a superuser sets the own one.
 
 Knows: the columns, and what is used of a quota now. Must not know: how it is counted.
 """
@@ -17,6 +18,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from playground.access.limits import FIELDS as QUOTA_FIELDS
+from playground.admin.rights import user_of
 from playground.gateway import get_gateway
 from playground.models import AccountQuota, Quota
 
@@ -70,11 +72,23 @@ class AccountQuotaAdmin(admin.ModelAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return ("usage",) if obj is None else ("user", "usage")
 
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_change_permission(request, obj) and (obj is None or _may_set(request, obj.user))
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_delete_permission(request, obj) and (obj is None or _may_set(request, obj.user))
+
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name == "user":
-            kwargs["queryset"] = User.objects.filter(quota=None).order_by("username")
+            others = User.objects.filter(quota=None).order_by("username")
+            kwargs["queryset"] = others if _may_set(request) else others.exclude(pk=user_of(request).pk)
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     @admin.display(description=_("used now"))
     def usage(self, quota: AccountQuota) -> str:
         return usage_of(user_id=quota.user.pk) if quota.pk else "-"
+
+
+def _may_set(request: HttpRequest, user: User | None = None) -> bool:
+    """Whether the quota of `user`, or of oneself, is one's to set."""
+    return user_of(request).is_superuser or (user is not None and user != user_of(request))

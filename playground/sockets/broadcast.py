@@ -81,7 +81,7 @@ class Broadcast:
 
     async def _rounds(self) -> None:
         records = _Newest()
-        seen: list[tuple[Any, ...]] | None = None
+        seen: dict[str, tuple[Any, ...]] | None = None
         engines: list[EngineStatus] = []
         looked = 0.0
         while True:
@@ -90,9 +90,11 @@ class Broadcast:
             if fresh or time.monotonic() - looked >= STATUS_INTERVAL:
                 engines = await _engines()
                 looked = time.monotonic()
-                before, seen = seen, [_state(engine) for engine in engines]
-                if for_whom := fresh if seen == before else list(self._viewers):
-                    await _send_snapshot(await take_snapshot(engines), for_whom)
+                before, seen = seen, {engine.name: _state(engine) for engine in engines}
+                others = [] if seen == before else [viewer for viewer in self._viewers if viewer.last is not None]
+                for viewers, known in ((others, before or {}), (fresh, {})):
+                    if viewers:
+                        await _send_snapshot(await take_snapshot(engines, known), viewers)
             await records.read(engines)
             await self._send_new(records)
             await self._pause()
@@ -146,7 +148,6 @@ def _state(engine: EngineStatus) -> tuple[Any, ...]:
     # Grows by one each time the iterations that an engine has learnt its prices from have doubled.
     learnt = int(engine.costs.get("observed", 0)).bit_length()
     return (
-        engine.name,
         engine.state,
         engine.epoch,
         engine.settings,

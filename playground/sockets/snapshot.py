@@ -6,7 +6,7 @@ Knows: statuses and records. Must not know: sockets, who watches.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -31,8 +31,9 @@ class Snapshot(NamedTuple):
     newest: dict[str, RecordName]
 
 
-async def take_snapshot(engines: Sequence[EngineStatus]) -> Snapshot:
-    """The snapshot; of a history that is too long for one frame, the rest in `iterations` frames."""
+async def take_snapshot(engines: Sequence[EngineStatus], known: Collection[str] = ()) -> Snapshot:
+    """The snapshot; of a history that is too long for one frame, the rest in `iterations` frames. known: engines whose
+    history and block map its readers have; they are told neither again."""
     client = get_gateway().client
     described: list[dict[str, Any]] = []
     later: list[str] = []
@@ -43,6 +44,10 @@ async def take_snapshot(engines: Sequence[EngineStatus]) -> Snapshot:
             records = await client.newest_iterations(engine.name, HISTORY)
         except UNREACHABLE:
             records = []
+        stands = describe(engine, Parsed(records), await _seated(engine, Parsed(records)))
+        if engine.name in known:
+            described.append({**stands, "records": [], "blocks": None})
+            continue
         if records:
             newest[engine.name] = records[-1].name
         first, *rest = in_frames([record.data for record in records], RECORDS_BYTES // len(engines)) or [[]]
@@ -50,8 +55,7 @@ async def take_snapshot(engines: Sequence[EngineStatus]) -> Snapshot:
         parts = await block_parts(engine.name, newest.get(engine.name))
         whole = parts[0] if len(parts) == 1 and len(engines) == 1 else None
         maps += [] if whole else [to_frame({"type": "blocks", "engine": engine.name, **part}) for part in parts]
-        seated = await _seated(engine, Parsed(records))
-        described.append({**describe(engine, Parsed(records), seated), "records": fragments(first), "blocks": whole})
+        described.append({**stands, "records": fragments(first), "blocks": whole})
     return Snapshot([to_frame({"type": "snapshot", "engines": described}), *later, *maps], newest)
 
 
@@ -112,7 +116,7 @@ class Parsed(Sequence[Record]):
 
 def describe(engine: EngineStatus, records: Sequence[Record], seated: list[Record]) -> dict[str, Any]:
     """An engine as a snapshot has it, but for its records. Who waits comes from the newest one."""
-    newest = records[-1] if records and engine.busy else None
+    newest = records[-1] if records and engine.busy and _is_of(engine, records[-1]) else None
     return {
         "engine": engine.name,
         "state": engine.state,
@@ -131,10 +135,16 @@ def describe(engine: EngineStatus, records: Sequence[Record], seated: list[Recor
     }
 
 
+def _is_of(engine: EngineStatus, record: Record) -> bool:
+    """Whether the process that runs now made it. After a restart the newest record is for a while of the one before,
+    of whose requests none has a seat."""
+    return engine.state == "ready" and engine.epoch in (0, record["epoch"])
+
+
 async def _seated(engine: EngineStatus, records: Sequence[Record]) -> list[Record]:
     """Rows of those who have a seat. While an engine is paused its records have none: the more there are of them, the
     further back stands who keeps a seat."""
-    if not records or not engine.busy:
+    if not records or not engine.busy or not _is_of(engine, records[-1]):
         return []
     if (found := _running(records)) or not engine.running:
         return found

@@ -162,6 +162,26 @@ async def test_a_link_to_a_request_opens_its_card_at_its_first_iteration(open_pa
     assert await link.get_attribute("href") == f"/admin/playground/inferencerequest/{request_id}/change/"
 
 
+async def test_the_card_of_a_running_request_goes_on_until_it_is_cancelled(open_page: OpenPage, server: Server) -> None:
+    page = await open_page("/scheduler/")
+    async with server.chat() as chat:
+        request_id = await chat.generate("An endless one", max_tokens=950, temperature=0)
+        await page.locator(INSPECTOR).get_by_role("button", name=f"#{request_id[-5:]}").click()
+        card = page.locator("[data-testid=request]")
+        await expect(card).to_contain_text("still running")
+        last = card.locator("p .link").last
+        before = await last.inner_text()
+        await expect(last).not_to_have_text(before)
+        await page.wait_for_timeout(700)  # what was fetched has come, and the engine has gone on
+        before = await last.inner_text()
+        await expect(last).not_to_have_text(before)
+        await chat.send(type="cancel", request_id=request_id)
+        await expect(card).not_to_contain_text("still running")
+    page = await open_page(f"/scheduler/?request={request_id}")
+    await expect(page.locator("[data-testid=request]")).to_contain_text("tokens answered")
+    await expect(page.locator("[data-testid=request]")).not_to_contain_text("still running")
+
+
 async def test_the_kv_map_says_whose_a_block_is_before_and_after(open_page: OpenPage, server: Server) -> None:
     request_id = await stream(server, "What is the capital of France?")
     where = await ledger(server, f"iterations/?request={request_id}")

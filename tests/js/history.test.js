@@ -149,6 +149,20 @@ test("a pause is a part of a life of its own", () => {
   assert.deepEqual([life.computed, life.answered], [30, 1]);
 });
 
+test("who is cancelled has ended, with a seat or without", () => {
+  const end = { finished: [{ request_id: "a", reason: "cancelled", seat: null }] };
+  const seated = [record(1, [row("a", 0, "prefill", 30, 30)]), record(2, [row("a", 0)])];
+  const others = [row("b", 1)];
+  for (const last of [record(3, [], end), record(3, others, end)]) {
+    const life = lifeOf(tapeOf([...seated, last]), "a");
+    assert.deepEqual([life.ended, life.segments.at(-1).last[1]], [true, 2]);
+  }
+  const waiting = record(4, others, { waiting: [waits("a")], waiting_total: 1 });
+  const preempted = [...seated, record(3, others, { preempted: ["a"] }), waiting, record(5, others, end)];
+  assert.equal(lifeOf(tapeOf(preempted), "a").ended, true);
+  assert.equal(lifeOf(tapeOf(preempted.slice(0, 4)), "a").ended, false);
+});
+
 test("who cost it most: others' prefills in iterations where it decoded, at their price", () => {
   assert.deepEqual(dearestMates(story(), "a", { token: 0.5 }), [{ id: "c", ms: 20 }]);
   assert.deepEqual(dearestMates(story(), "b", { token: 0.5 }), [{ id: "a", ms: 15 }]);

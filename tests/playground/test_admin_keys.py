@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.conf import settings
 from django.contrib.auth.models import Group, Permission, User
 from django.contrib.sessions.models import Session
 from django.test import Client
@@ -18,7 +19,7 @@ from support.admin import REQUESTS, add, address
 
 from playground.access.keys import caller_of_key, create_key, revoke
 from playground.access.limits import Limiter
-from playground.logs import logging_settings
+from playground.logs import configure_logs, logging_settings
 from playground.models import AccountQuota, ApiKey, InferenceRequest
 
 KEYS = "/admin/playground/apikey/"
@@ -76,6 +77,20 @@ def test_no_level_of_logging_shows_what_pages_hold() -> None:
     assert {loggers[name]["level"] for name in ("django.template", "django.db.backends")} == {"INFO"}
 
 
+@pytest.mark.parametrize("sent", [{}, {"headers": {"Host": "evil.example"}}])
+def test_what_strangers_send_wrong_is_no_line_in_the_log(
+    sent: dict[str, Any], db: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor its path, which may hold a login link that still works."""
+    configure_logs(logging_settings("INFO", "text"))
+    try:
+        answer = Client(enforce_csrf_checks=True).post("/login/a-link-that-works/", **sent)
+        assert answer.status_code in (400, 403)
+        assert capsys.readouterr().err == ""
+    finally:
+        configure_logs(logging_settings(settings.BATCHSCOPE.log_level, settings.BATCHSCOPE.log_format))
+
+
 def test_the_page_of_a_new_key_works_without_a_mouse(root: User) -> None:
     html = client_of(root).post(f"{KEYS}add/", {**FORM, "owner": root.pk}).content.decode()
     assert re.search(r'<label for="secret">.*<input id="secret" type="text" readonly autofocus', html, re.DOTALL)
@@ -117,6 +132,26 @@ def test_an_operator_makes_no_key_that_is_somebody_elses(operator: User, alice: 
     caller = caller_of_key(secret)
     assert caller is not None
     assert caller.user == alice
+
+
+def test_an_operator_has_nobody_elses_key_open_more_or_for_longer(operator: User, root: User) -> None:
+    """Whoever runs the scraper knows its key, and would come to what its account may do."""
+    key, secret = create_key(root, "scraper", ["metrics"], timezone.now() + timedelta(days=1))
+    expires_at, client = key.expires_at, client_of(operator)
+    sent = {"name": "graphs", "generate": "on", "expires_at_0": "2999-01-01", "expires_at_1": "00:00", **QUOTA}
+    assert client.post(f"{KEYS}{key.pk}/change/", sent).status_code == 302
+    key.refresh_from_db()
+    assert (key.scopes, key.expires_at) == ({"metrics"}, expires_at)
+    assert (key.name, key.requests_per_minute) == ("graphs", 60)
+    own, _ = create_key(operator, "own", ["metrics"])
+    client.post(f"{KEYS}{own.pk}/change/", sent)
+    own.refresh_from_db()
+    assert own.scopes == {"generate"}
+    assert client_of(root).post(f"{KEYS}{key.pk}/change/", sent).status_code == 302
+    caller = caller_of_key(secret)
+    assert caller is not None
+    assert caller.key is not None
+    assert caller.key.scopes == {"generate"}
 
 
 def test_superusers_make_keys_for_others(root: User, alice: User) -> None:
@@ -257,6 +292,17 @@ def test_an_operator_sets_quotas_of_accounts(operator: User, alice: User) -> Non
     client.post(f"{QUOTAS}{quota.pk}/change/", {"requests_per_minute": 5, "user": operator.pk})
     quota.refresh_from_db()
     assert (quota.user, quota.requests_per_minute, quota.tokens_per_day) == (alice, 5, None)
+
+
+def test_nobody_but_a_superuser_sets_the_own_quota(operator: User, root: User) -> None:
+    client = client_of(operator)
+    assert "Select a valid choice" in client.post(f"{QUOTAS}add/", {"user": operator.pk}).content.decode()
+    own = AccountQuota.objects.create(user=operator, requests_per_minute=1)
+    assert client.post(f"{QUOTAS}{own.pk}/change/", QUOTA).status_code == 403
+    own.refresh_from_db()
+    assert own.requests_per_minute == 1
+    assert client.get(f"{QUOTAS}{own.pk}/change/").status_code == 200
+    assert client_of(root).post(f"{QUOTAS}add/", {"user": root.pk, **QUOTA}).status_code == 302
 
 
 def test_quotas_are_not_for_every_staff_account(staff: User, alice: User) -> None:

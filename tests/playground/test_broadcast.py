@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -148,3 +149,21 @@ async def test_what_ends_the_work_is_told_to_all(engine: Any, monkeypatch: pytes
     after = Watcher(hub)
     await after.until(lambda: len(after.frames) == 1)
     await after.leave()
+
+
+async def test_whoever_has_the_history_is_not_told_it_again(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broadcast, "STATUS_INTERVAL", 0.005)
+    hub = Broadcast()
+    engine.tell(1, 2)
+    early = Watcher(hub)
+    await early.until(lambda: early.numbers == [1, 2])
+    engine.statuses = [replace(engine.statuses[0], paused=True)]
+    await early.until(lambda: len(early.frames) == 2)
+    [told] = orjson.loads(early.frames[1])["engines"]
+    assert (told["paused"], told["records"], told["blocks"]) == (True, [], None)
+    late = Watcher(hub)
+    await late.until(lambda: late.numbers == [1, 2])
+    engine.tell(3)
+    for one in (early, late):
+        await one.until(lambda one=one: one.numbers == [1, 2, 3])
+        await one.leave()

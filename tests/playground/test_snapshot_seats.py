@@ -51,3 +51,14 @@ async def test_nobody_is_looked_for_where_nobody_runs(gateway: Any, monkeypatch:
     monkeypatch.setattr(gateway.client, "newest_iterations", newest_iterations)
     assert await seated(gateway, 0, record(1, "a"), *[record(n) for n in range(2, 40)]) == []
     assert asked == [5]
+
+
+@pytest.mark.parametrize("now", [{"state": "loading", "epoch": 0}, {"epoch": 2}])
+async def test_after_a_restart_nobody_has_a_seat_of_the_process_before(gateway: Any, now: dict[str, Any]) -> None:
+    waits = [{"request_id": "c", "reason": "no_seat", "detail": "", "tokens": 1}]
+    gateway.client.history = [record(1, "a", "b", waiting=waits, waiting_total=1)]
+    engine = EngineStatus("engine-1", 1, **{"state": "ready", "busy": True, "progress_at": 0.0, "waiting": 3, **now})
+    [frame, *_] = (await snapshot.take_snapshot([engine])).frames
+    [told] = orjson.loads(frame)["engines"]
+    assert (told["running"], told["waiting"], told["waiting_total"]) == ([], [], 3)
+    assert [found["n"] for found in told["records"]] == [1]

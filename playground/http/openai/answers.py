@@ -52,10 +52,12 @@ class Answer:
             async for place, event in events:
                 if isinstance(event, Finish):
                     self._finished(place, event)
+                    shown = None if event.logprobs is None else []  # those it has are of tokens without a text
                 else:
                     self._texts[place].append(event.text)
-                    if event.logprobs is not None:
-                        self._tokens[place] = [*(self._tokens[place] or ()), *event.logprobs]
+                    shown = event.logprobs
+                if shown is not None:
+                    self._tokens[place] = [*(self._tokens[place] or ()), *shown]
         return {
             **self._head,
             "object": self._shape.whole,

@@ -14,7 +14,7 @@ from django.db import DatabaseError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from ninja.errors import AuthenticationError
 
-from inference.config import ParameterError
+from inference.config import ParameterError, SamplingParams
 from inference.scheduling.request import RequestRefused
 from inference.serving.client import UNREACHABLE
 from playground import metrics
@@ -89,9 +89,9 @@ def answer_exception(request: HttpRequest, error: Any) -> HttpResponse:
 
 
 def _param_of(message: str) -> str | None:
-    """Sentences about parameters begin with their name."""
-    first = message.split(" ", 1)[0]
-    return first if first.isidentifier() and first.islower() else None
+    """Sentences about parameters begin with their name, or name it after the thing in it that is wrong."""
+    named = message.removeprefix("a token id of ").removeprefix("a ").split(" ", 1)[0]
+    return named if named in SamplingParams.__dataclass_fields__ else None
 
 
 def not_allowed(request: HttpRequest, allowed: str) -> HttpResponse:

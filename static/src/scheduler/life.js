@@ -15,6 +15,10 @@ export function lifeOf(tape, id) {
   for (let column = tape.oldest; column < tape.total && !life.ended; column++) {
     const c = column % tape.capacity;
     const cell = number < 0 ? -1 : cellOf(tape, c, number, SEATED);
+    if (cell < 0 && tape.extras[c].finished.some((end) => end.request_id === id)) {
+      life.ended = true; // without a part in this iteration: cancelled, mostly
+      break;
+    }
     const waits = cell < 0 ? tape.extras[c].waiting.find((item) => item.request_id === id) : undefined;
     if (cell < 0 && !waits && !wasIn) continue;
     const flags = cell < 0 ? 0 : tape.flags[cell];

@@ -18,12 +18,21 @@ async function fetchWhole(id) {
   if (!offers.history) return;
   try {
     const { engine, epoch, first, last } = await whereabouts(id);
-    const from = Math.max(0, first - 200, last - MOST + 1); // with some of the time it waited
-    const { records } = await iterations(engine, { epoch, first: from, last });
+    const from = Math.max(0, first - 200, last - MOST + 2); // with some of the time it waited
+    const { records } = await iterations(engine, { epoch, first: from, last: last + 1 }); // who is cancelled ends in the next
     if (store.request.value === id) whole.value = { id, tape: tapeOf(records) };
   } catch {
     // It has not run yet, or is kept no more: the tape shown says what it can.
   }
+}
+
+/** The tape that tells most of a request: the running one where it reaches back as far, else what was fetched, else what is shown. */
+function tapeOfLife(id) {
+  const fetched = whole.value?.id === id && whole.value.tape.length > 0 ? whole.value.tape : null;
+  if (!fetched) return store.shownTape();
+  const { tape, missed } = store.engine.value;
+  const first = fetched.oldest % fetched.capacity;
+  return missed === 0 && tape.columnOf(fetched.epoch[first], fetched.n[first]) >= 0 ? tape : fetched;
 }
 
 const nameOf = (part) => (part.startsWith("waiting.") ? `${t("request.waiting")}: ${reasonWords(part.slice(8))}` : t(`request.${part}`));
@@ -85,7 +94,7 @@ export function RequestCard() {
     if (id) fetchWhole(id);
   }, [id]);
   if (!id) return null;
-  const tape = whole.value?.id === id ? whole.value.tape : store.shownTape();
+  const tape = tapeOfLife(id);
   const life = lifeOf(tape, id);
   return (
     <section class="card request" aria-labelledby="request-title" data-testid="request">

@@ -101,6 +101,29 @@ def error_of(answer: httpx.Response) -> dict[str, Any]:
     return error
 
 
+async def test_logprobs_of_an_answer_without_text_are_none_and_not_missing(
+    http: httpx.AsyncClient, gateway: Told
+) -> None:
+    """As where the first token is a stop."""
+    one = {"token_id": 1, "token": "x", "logprob": -1.0, "top": []}
+    gateway.events = (Finish("", 1, "stop", prompt_tokens=3, completion_tokens=1, logprobs=[one]),)
+    answer = await http.post(CHAT, json={**HELLO, "logprobs": True})
+    assert answer.json()["choices"][0]["logprobs"] == {"content": [], "refusal": None}
+    gateway.events = (Finish("", 1, "stop", prompt_tokens=3),)
+    assert (await http.post(CHAT, json=HELLO)).json()["choices"][0]["logprobs"] is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("stop", [""]), ("logit_bias", {"-1": 1}), ("stop_token_ids", [-1]), ("n", 0), ("top_p", 2.0)],
+)
+async def test_the_parameter_that_is_wrong_is_named(
+    field: str, value: Any, http: httpx.AsyncClient, gateway: Told
+) -> None:
+    answer = await http.post(CHAT, json={**HELLO, field: value})
+    assert (answer.status_code, error_of(answer)["param"]) == (400, field)
+
+
 async def test_an_answer(http: httpx.AsyncClient, gateway: Told, chatter: User) -> None:
     answer = await http.post(CHAT, json=HELLO)
     assert (answer.status_code, answer.json()["choices"][0]["message"]["content"]) == (200, "Hi")
