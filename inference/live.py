@@ -15,6 +15,7 @@ from inference.scheduling.outputs import Output, RequestFinish, TokenDelta
 from inference.scheduling.receipt import RequestTimes
 from inference.scheduling.request import FinishReason, Request
 from inference.scheduling.token_counts import TokenCounts
+from inference.text.grammar import GrammarLimit
 
 log = logging.getLogger("batchscope.engine")
 
@@ -30,6 +31,7 @@ class LiveRequest:
     """request.output_ids and answer.ids are one list; the answer alone appends to it.
 
     counts: of the tokens of prompt and answer, where penalties need them.
+    too_complex: where its format can't be followed any further, a sentence for whoever chose it.
     """
 
     request: Request
@@ -37,6 +39,7 @@ class LiveRequest:
     times: RequestTimes
     account: Account
     counts: TokenCounts | None = None
+    too_complex: str = ""
 
     @classmethod
     def of(cls, request: Request, answer: Answer, account: Account) -> LiveRequest:
@@ -50,6 +53,9 @@ class LiveRequest:
         request, grammar = self.request, self.answer.grammar
         try:
             allowed = None if grammar is None else grammar.mask()
+        except GrammarLimit as error:
+            self.too_complex = str(error)
+            return None
         except Exception:
             log.exception("grammar_failed: one request fails")
             return None
@@ -63,6 +69,9 @@ class LiveRequest:
             if self.counts is not None:
                 self.counts.push(token.token_id)
             self.answer.take(token.token_id, token.logprobs)
+        except GrammarLimit as error:
+            self.too_complex = str(error)
+            return False
         except Exception:
             log.exception("answer_failed: one request fails")
             return False

@@ -85,7 +85,8 @@ class Passes:
         """End a request with this error code; the others go on."""
         if code == "numerical_error":
             self._purge(live.request.block_table)
-        self._roster.cut(live, FinishReason.ERROR, outcome, code)
+        code = "bad_params" if live.too_complex else code
+        self._roster.cut(live, FinishReason.ERROR, outcome, code, live.too_complex)
 
     def _take(self, draw: Draw, token: Sampled, flight: Flight, now: float, wall: float) -> bool:
         """Take a request's next token. Whether the one after it can be drawn, too: it is what was drafted."""

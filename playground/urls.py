@@ -33,6 +33,7 @@ urlpatterns = [
     path("health", health.health, name="health"),
     path("health/live", health.live, name="health-live"),
     path("admin/login/", pages.admin_login, name="admin-login"),
+    path("admin/r/<path:row>", admin.site.admin_view(pages.no_page_of_a_row)),
     path("admin/", admin.site.urls),
 ]
 handler400 = "playground.http.errors.bad_request"

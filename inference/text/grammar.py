@@ -33,6 +33,10 @@ class GrammarError(ValueError):
     """A token that the format does not allow, or a format that can't go on. The message is one sentence."""
 
 
+class GrammarLimit(GrammarError):
+    """The format has become too complex to be followed: whoever chose it should choose a simpler one."""
+
+
 def compile_grammar(response_format: dict[str, Any], tokenizer: GrammarTokenizer) -> Grammar:
     """The grammar of a format as `SamplingParams.response_format` has it; the same one for the same format.
 
@@ -80,19 +84,20 @@ class GrammarState:
 
         `ids` covers the tokenizer's ids and the end ids. The model's logits may be wider: an id behind the mask's end
         is not allowed. The end ids are allowed exactly where the text so far is complete, other control tokens never.
-        Raises GrammarError where nothing can follow: the vocabulary can't spell it, or it has become too complex.
+        Raises GrammarError where nothing can follow, since the vocabulary can't spell it, and GrammarLimit.
         """
         if self._mask is None:
             self._mask = self._made_mask()
         return self._mask
 
     def advance(self, token_id: int) -> None:
-        """Take the next token. Raises GrammarError, and nothing has changed, where it is not allowed."""
+        """Take the next token. Raises GrammarError, and nothing has changed, where it is not allowed; GrammarLimit."""
         if token_id in self._end_ids:
             if not self._is_complete():
                 raise GrammarError(f"token {token_id} ends an answer that is not complete in its format")
             self._has_end = True
         elif self._has_end or not self._consume(token_id):
+            self._check_limits()
             raise GrammarError(f"token {token_id} is not allowed by the answer's format")
         self._is_first = False
         self._mask = None
@@ -124,8 +129,7 @@ class GrammarState:
     def _texts(self) -> Mask:
         """Ids of the tokenizer that may come next."""
         raw = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.int32)
-        if error := self._matcher.get_error():
-            raise GrammarError(f"the answer's format can't be followed any further: {error_sentence(error)}")
+        self._check_limits()
         vocabulary = self._vocabulary
         texts = raw[: len(vocabulary.texts)] & vocabulary.texts
         if not self._is_first or not len(vocabulary.firsts):
@@ -135,6 +139,10 @@ class GrammarState:
         text[vocabulary.firsts] = bits[vocabulary.end_id + 1 :][: len(vocabulary.firsts)]
         text[vocabulary.silent] = texts.any()  # after those it goes on with what may follow in a text
         return np.packbits(text, bitorder="little").view(np.int32)
+
+    def _check_limits(self) -> None:
+        if error := self._matcher.get_error():
+            raise GrammarLimit(f"response_format: it can't be followed any further: {error_sentence(error)}")
 
     def _made_mask(self) -> Mask:
         mask = np.zeros_like(self._ends)

@@ -17,7 +17,7 @@ MAX_MULTIPLE_OF = 10_000  # the automaton of a multipleOf has that many states
 MAX_DEPTH = 32  # of json_object's values
 
 # How llguidance says that a limit was met.
-_LIMITS = ("precomputation failed", "too many ", "fuel exhausted", "too big", "if regex is empty")
+_LIMITS = ("precomputation failed", "too many ", "fuel exhausted", "too big", "if regex is empty", " items; max is ")
 
 # Without it only one tokenisation of the text that must come would be allowed.
 _HEADER = '%llguidance {"no_forcing": true}\n'

@@ -10,7 +10,7 @@ from django.contrib.auth import login, views
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.decorators import method_decorator
@@ -85,6 +85,12 @@ def admin_login(request: HttpRequest) -> HttpResponse:
     if not cast(UserRequest, request).user.is_staff:
         raise PermissionDenied
     return redirect("admin:index")
+
+
+@require_safe
+def no_page_of_a_row(request: HttpRequest, row: str) -> HttpResponse:
+    """In place of the admin's "view on site": no row has an address, and Django's own fails over ids like ours."""
+    raise Http404
 
 
 def _address(request: HttpRequest) -> str:

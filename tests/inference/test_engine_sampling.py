@@ -15,6 +15,7 @@ from inference.engine import Engine
 from inference.execution.models.loader import load_model
 from inference.scheduling.outputs import Output
 from inference.scheduling.request import FinishReason, RequestRefused
+from inference.text.grammar import GrammarLimit, GrammarState
 from inference.text.tokenizer import load_tokenizer
 
 GREEDY = {"temperature": 0.0, "max_tokens": 12, "ignore_eos": True}
@@ -283,6 +284,23 @@ def test_a_format_that_is_wrong_is_refused_at_the_door(make: Callable[..., Engin
     with pytest.raises(RequestRefused, match="response_format") as refusal:
         make().add_request([5], SamplingParams(response_format={"type": "regex", "regex": "a("}))
     assert refusal.value.code == "bad_params"
+
+
+@pytest.mark.parametrize("step", ["mask", "advance"])
+def test_a_format_that_gets_too_complex_is_the_fault_of_who_asked(
+    step: str, make: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def too_complex(*args: Any) -> None:
+        raise GrammarLimit("response_format: it can't be followed any further")
+
+    engine = make()
+    engine.generate([[5]] * 3, formats())  # compiles them
+    monkeypatch.setattr(GrammarState, step, too_complex)
+    failed, *_, free = engine.generate([[5]] * 3, formats())
+    assert (failed.finish_reason, failed.error_code) == (FinishReason.ERROR, "bad_params")
+    assert failed.error_message == "response_format: it can't be followed any further"
+    assert len(free.token_ids) == 12
+    assert "Traceback" not in caplog.text
 
 
 def test_a_stop_id_may_end_a_format_that_is_complete(make: Callable[..., Engine]) -> None:

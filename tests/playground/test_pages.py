@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.contrib.contenttypes.models import ContentType
 from django.test import Client
 from django.utils import timezone
 
@@ -28,6 +29,7 @@ RIGHTS = {
     CONVERSATION: (401, 404, 404, 404),
     "/admin/": (SIGN_IN, SIGN_IN, 200, 200),
     "/admin/login/": (SIGN_IN, 403, SIGN_IN, SIGN_IN),
+    "/admin/r/1/1/": (SIGN_IN, SIGN_IN, 404, 404),
     "/admin/playground/apikey/": (SIGN_IN, SIGN_IN, 200, 200),
     "/admin/playground/accountquota/": (SIGN_IN, SIGN_IN, 403, 200),
     "/admin/playground/inferencerequest/": (SIGN_IN, SIGN_IN, 403, 200),
@@ -171,3 +173,11 @@ def test_an_error_tells_no_secret(root: User, monkeypatch: pytest.MonkeyPatch) -
     assert answer.status_code == 500
     assert "secret" not in answer.content.decode()
     assert "Traceback" not in answer.content.decode()
+
+
+def test_no_row_has_a_page_of_its_own_outside_the_admin(root: User) -> None:
+    """Django's way there fails over an id that is not of the kind it should be."""
+    client = Client()
+    client.force_login(root)
+    for kind in ContentType.objects.all():
+        assert client.get(f"/admin/r/{kind.pk}/1/").status_code == 404

@@ -90,6 +90,7 @@ HOSTILE = {
     "must go on for ever": schema(
         {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"], "additionalProperties": False}
     ),
+    "many short names": schema({"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(1500)}}),
     "many names": schema({"properties": {f"property{i}": {"type": "string"} for i in range(1500)}}),
     "overlapping names": schema({"patternProperties": {f".*{i}.*": {"type": "integer"} for i in range(40)}}),
     "all of these patterns": schema({"allOf": [{"type": "string", "pattern": f"^.*{i}.*$"} for i in range(12)]}),
