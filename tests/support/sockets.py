@@ -62,7 +62,7 @@ class Browser(WebsocketCommunicator):
     async def hear(self, *types: str) -> Any:
         """The next frame, or the next of one of these types."""
         while True:
-            frame = await self.receive_json_from(5)
+            frame = await self.receive_json_from(20)
             if not types or frame["type"] in types:
                 return frame
 
