@@ -4,6 +4,7 @@ Loaded by pytest-django before any test module, so what must be set before an im
 """
 
 import atexit
+import logging
 import os
 import shutil
 import tempfile
@@ -22,3 +23,5 @@ from playground.settings import *  # noqa: E402, F403
 
 # A file, as in service: SQLite's shared in-memory database says "table is locked" at once where a file waits its turn.
 DATABASES["default"]["TEST"] = {"NAME": os.path.join(_folder, "tests.sqlite3")}  # noqa: F405
+
+logging.getLogger("httpx").setLevel(logging.WARNING)  # a line a request, also from threads that outlive a capture

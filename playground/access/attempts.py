@@ -44,7 +44,7 @@ async def _take_back(window: str) -> None:
 
 
 def _window(name: str, address: str) -> str:
-    same_name = unicodedata.normalize("NFKC", name).casefold()
+    same_name = unicodedata.normalize("NFKC", name.strip()).casefold()  # as the form reads it, or wider
     return "login/" + hashlib.sha256(f"{same_name}\n{address}".encode("utf-8", "replace")).hexdigest()
 
 

@@ -35,6 +35,7 @@ def test_after_ten_wrong_passwords_the_right_one_does_not_help(alice: User, bob:
     assert f"Try again in {shut['Retry-After']} s." in shut.content.decode()
     assert "_auth_user_id" not in shut.client.session
     assert enter(PASSWORD, name="ALICE").status_code == 429  # the same account, written differently
+    assert enter(PASSWORD, name="\t alice\u2003\u00a0").status_code == 429  # spaces that the form takes away
     assert enter(PASSWORD, name="ａｌｉｃｅ").status_code == 429
     # Another account from here, and the account from elsewhere, are no worse off.
     assert enter("password of bob", name="bob").status_code == 302

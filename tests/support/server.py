@@ -43,7 +43,7 @@ class Server:
     """Started by `start`; whatever it was doing ends with `close`."""
 
     def __init__(self, **settings: str) -> None:
-        self.data_dir = Path(tempfile.mkdtemp(prefix="bs-"))
+        self.data_dir = self._own_dir = Path(tempfile.mkdtemp(prefix="bs-"))
         self.port = free_port()
         self.lines: list[str] = []
         self.login_link = ""
@@ -125,7 +125,7 @@ class Server:
             self.process.wait()
         self._reader.join(5.0)
         self.process.stdout.close()
-        shutil.rmtree(self.data_dir, ignore_errors=True)
+        shutil.rmtree(self._own_dir, ignore_errors=True)  # a test may have given it another server's
 
     def login(self) -> None:
         """Follow the login link, which works once; keep the session."""

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 import schemathesis
+import schemathesis.specs.openapi.schemas  # now: Python 3.11 can't parse modules well beside busy threads
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis.core.transport import Response
