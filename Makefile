@@ -8,8 +8,9 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
-# Tests run in so many processes; each file's stay together. More than two want more memory than most laptops spare.
-TEST_PROCESSES ?= 2
+# Tests run in so many processes; each file's stay together. Many wait for real servers most of the time, so that three
+# keep two cores busy.
+TEST_PROCESSES ?= 3
 BIN := .venv/bin
 S := .make
 STATIC_SOURCES := $(shell find static/src -type f 2>/dev/null) package.json
