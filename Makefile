@@ -8,9 +8,8 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
-# Tests run in so many processes; each file's stay together. Many wait for real servers most of the time, so that three
-# keep two cores busy.
-TEST_PROCESSES ?= 3
+# Tests run in so many processes; each file's stay together. Three take two cores no less time than two do.
+TEST_PROCESSES ?= 2
 BIN := .venv/bin
 S := .make
 STATIC_SOURCES := $(shell find static/src -type f 2>/dev/null) package.json
