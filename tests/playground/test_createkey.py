@@ -78,9 +78,9 @@ def test_a_closed_account_gets_none(alice: User) -> None:
 
 
 def test_without_tables_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_such_table() -> User:
+    def no_such_table(name: str) -> User:
         raise OperationalError("no such table: auth_user")
 
-    monkeypatch.setattr("playground.management.commands.createkey.local_admin", no_such_table)
+    monkeypatch.setattr("playground.management.commands.createkey.account_named", no_such_table)
     with pytest.raises(CommandError, match=r"run `manage\.py migrate`"):
         printed("--name", "x")

@@ -6,14 +6,13 @@ from argparse import ArgumentParser
 from datetime import timedelta
 from typing import Any
 
-from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 from django.utils import timezone
 
 from playground.access.callers import GENERATE
-from playground.access.first_start import local_admin
 from playground.access.keys import create_key
+from playground.management.accounts import account_named
 from playground.models import SCOPES
 
 LONGEST_NAME = 100  # as the column has it
@@ -38,7 +37,7 @@ class Command(BaseCommand):
             raise CommandError(f"a key is valid for more than 0 and at most 36500 days, not for {days:g}")
         expires_at = None if days is None else timezone.now() + timedelta(days=days)
         try:
-            account = self._account(options["user"])
+            account = account_named(options["user"])
             key, secret = create_key(account, name, options["scope"] or (GENERATE,), expires_at)
         except DatabaseError:
             raise CommandError(
@@ -50,11 +49,3 @@ class Command(BaseCommand):
         scopes = ", ".join(scope for scope in SCOPES if scope in key.scopes)
         self.stdout.write(f"The key {name!r} of {account.get_username()}, for {scopes}, is valid {until}:")
         self.stdout.write(secret)
-
-    def _account(self, name: str) -> Any:
-        if not name:
-            return local_admin()
-        found = get_user_model().objects.filter(username=name, is_active=True).first()
-        if found is None:
-            raise CommandError(f"there is no active account named {name!r}")
-        return found

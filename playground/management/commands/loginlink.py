@@ -6,11 +6,10 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth import get_user_model
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand
 
-from playground.access.first_start import local_admin
 from playground.access.login_links import create_link
+from playground.management.accounts import account_named
 
 
 class Command(BaseCommand):
@@ -20,12 +19,4 @@ class Command(BaseCommand):
         parser.add_argument("--user", default="", help="name of the account; default: the local admin")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        self.stdout.write(create_link(self._account(options["user"]), settings.BATCHSCOPE.base_url))
-
-    def _account(self, name: str) -> Any:
-        if not name:
-            return local_admin()
-        found = get_user_model().objects.filter(username=name, is_active=True).first()
-        if found is None:
-            raise CommandError(f"there is no active account named {name!r}")
-        return found
+        self.stdout.write(create_link(account_named(options["user"]), settings.BATCHSCOPE.base_url))
