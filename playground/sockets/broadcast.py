@@ -124,15 +124,17 @@ class Broadcast:
 
 
 class _Newest:
-    """The newest records of each engine."""
+    """The newest records of each engine that there is: who comes later is not told of one that has gone."""
 
     def __init__(self) -> None:
         self._feed = get_gateway().client.ledger_feed()
         self.kept: dict[str, deque[RecordLine]] = {}
 
     async def read(self, engines: Iterable[EngineStatus]) -> None:
+        names = [engine.name for engine in engines]
+        self.kept = {name: lines for name, lines in self.kept.items() if name in names}
         with contextlib.suppress(*UNREACHABLE):
-            for engine, lines in (await self._feed.read([engine.name for engine in engines])).items():
+            for engine, lines in (await self._feed.read(names)).items():
                 self.kept.setdefault(engine, deque(maxlen=KEPT)).extend(lines)
 
 

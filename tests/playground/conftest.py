@@ -81,7 +81,7 @@ class FakeFeed:
         told: list[RecordLine] = []
         while not self._client.records.empty():
             told += [line_of(orjson.dumps(record)) for record in self._client.records.get_nowait()]
-        return {"engine-1": told} if told else {}
+        return {"engine-1": told} if told and "engine-1" in engines else {}
 
 
 class FakeGateway:

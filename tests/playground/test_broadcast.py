@@ -167,3 +167,21 @@ async def test_whoever_has_the_history_is_not_told_it_again(engine: Any, monkeyp
     for one in (early, late):
         await one.until(lambda one=one: one.numbers == [1, 2, 3])
         await one.leave()
+
+
+async def test_whoever_comes_later_hears_nothing_of_an_engine_that_has_gone(
+    engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broadcast, "STATUS_INTERVAL", 0.005)
+    hub = Broadcast()
+    engine.tell(1, 2)
+    early = Watcher(hub)
+    await early.until(lambda: early.numbers == [1, 2])
+    engine.statuses = []
+    await early.until(lambda: orjson.loads(early.frames[-1]) == {"type": "snapshot", "engines": []})
+    late = Watcher(hub)
+    await late.until(lambda: len(late.frames) == 1)
+    await asyncio.sleep(0.05)  # some rounds
+    assert [orjson.loads(frame) for frame in late.frames] == [{"type": "snapshot", "engines": []}]
+    for one in (early, late):
+        await one.leave()

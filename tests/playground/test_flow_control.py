@@ -269,6 +269,7 @@ async def test_a_viewer_that_reads_slowly_gets_what_it_missed_then_a_new_snapsho
     staff: User, gateway: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduler, "MOST_BEHIND", 100)
+    gateway.client.statuses = [EngineStatus("engine-1", 1, "ready", False, 0.0, epoch=1)]
     unsent = 0
     viewer = await viewer_of(staff, lambda: unsent)
     assert (await viewer.hear())["type"] == "snapshot"
