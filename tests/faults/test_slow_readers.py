@@ -68,7 +68,7 @@ async def test_memory_stays_bounded_and_every_answer_is_whole(quick: Server) -> 
             request_id = await neighbour.generate(f"story {n} please", max_tokens=600, temperature=0)
             assert (await neighbour.read(request_id, Answer())).text.startswith(f"Story {n}: word, word")
             most = max(most, server.memory("web") - before)
-        assert most <= MIB
+        assert most <= 3 * MIB  # unread and unbounded it would be all that the engine can say
         answers, joined = await read_all(stuck)
         assert joined > 0
         assert all(answer.seq > TOKENS // 2 and answer.text in TEXT_OF_ALL for answer in answers.values())
