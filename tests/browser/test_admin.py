@@ -109,7 +109,7 @@ async def test_a_key_is_made_copied_and_works(server: Server, chromium: Browser)
     await expect(copy).to_be_visible()
     secret = await page.get_by_label("API key").input_value()
     assert secret.startswith("bs-")
-    assert await page.evaluate(MARKED) == secret  # Ctrl+C takes it
+    await _until_marked(page, secret)  # Ctrl+C takes it
     await page.keyboard.press("Tab")
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("button", name="Copied")).to_be_visible()
@@ -123,3 +123,10 @@ async def test_a_key_is_made_copied_and_works(server: Server, chromium: Browser)
     models = httpx.get(f"{server.base_url}/v1/models", headers={"Authorization": f"Bearer {secret}"})
     assert models.status_code == 401
     assert page.wrong == []
+
+
+async def _until_marked(page: Page, text: str) -> None:
+    """The page's script marks it a moment after it is there."""
+    async with asyncio.timeout(10):
+        while await page.evaluate(MARKED) != text:
+            await asyncio.sleep(0.05)
