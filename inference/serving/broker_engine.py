@@ -6,9 +6,12 @@ Knows: keys and scripts. Must not know: torch, threads, what an engine does with
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
+
+import orjson
 
 from inference.serving import scripts
 from inference.serving.broker import (
@@ -25,6 +28,7 @@ from inference.serving.logs import Claim, ClaimResult, Log, Outgoing
 from inference.serving.messages import Finish, Queued
 from inference.serving.segments import SegmentInfo
 
+_NO_PROMPTS: Mapping[str, int] = MappingProxyType({})
 EPOCH_KEPT = 30 * 86400  # seconds; by then the clock is past it
 
 
@@ -102,14 +106,20 @@ class EngineBroker(Broker):
             pipe.xdel(self.key("requests"), entry_id)
             await pipe.execute()
 
-    async def publish(self, items: Sequence[Outgoing]) -> set[str]:
-        """Append events to their logs and to the feed, all in one step. Returns tokens of claims that hold no more."""
-        args: list[Any] = [FEED_LENGTH, LOG_KEPT]
+    async def publish(
+        self, items: Sequence[Outgoing], engine: str = "", prompt_tokens: Mapping[str, int] = _NO_PROMPTS
+    ) -> set[str]:
+        """Append events to their logs and to the feed, and count their tokens in that engine's totals, all in one step.
+        Returns tokens of claims that hold no more.
+
+        prompt_tokens: of requests without a word so far, by id; counted with their first event.
+        """
+        args: list[Any] = [FEED_LENGTH, LOG_KEPT, orjson.dumps(_unusual_tokens(items, prompt_tokens))]
         for item in items:
             claim, event = item.claim, item.event
             kind = "finish" if isinstance(event, Finish) else "delta"
             args += (kind, claim.request_id, claim.epoch, claim.token, event.seq, event.encode())
-        keys = [self.key("feed"), self.key("requests"), self.key("out:"), self.key("cancelled:")]
+        keys = [self.key(name) for name in ("feed", "requests", "out:", "cancelled:", "totals:" + engine)]
         return {token.decode() for token in await self._publish(keys=keys, args=args)}
 
     async def tell(self, news: Sequence[Queued]) -> None:
@@ -172,6 +182,19 @@ class EngineBroker(Broker):
             pipe.delete(self.segment_key(engine, info))
             pipe.zrem(self.key("ledger-segments", engine), _member(info))
             await pipe.execute()
+
+
+def _unusual_tokens(items: Sequence[Outgoing], of_wordless: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """Tokens of prompt and answer, by place, of events that bring anything but one token of an answer. A prompt comes
+    with its request's first event."""
+    unusual = {}
+    for place, item in enumerate(items):
+        event, prompt = item.event, 0
+        if event.seq == 1:
+            prompt = event.prompt_tokens if isinstance(event, Finish) else of_wordless.get(event.request_id, 0)
+        if prompt or len(event.token_ids) != 1:
+            unusual[str(place)] = prompt, len(event.token_ids)
+    return unusual
 
 
 def _member(info: SegmentInfo) -> str:

@@ -66,7 +66,7 @@ class BrokerLink:
         self._broker = EngineBroker(url)
         self._ledger = LedgerStore(self._broker, name, status.epoch, keep or LedgerKeep())
         self._counted = TotalsStore(self._broker, consumer)
-        self._outbox = Outbox(self._loop, self._broker, name, self._ledger, self._settle, self.totals)
+        self._outbox = Outbox(self._loop, self._broker, name, self._ledger, self._settle, self.totals, self._flush_totals)
         identity = Identity(name, consumer, self._known_epoch)
         self._intake = Intake(self._broker, identity, orders, self._serving, self._outbox.put, self.totals)
         self._hurry = asyncio.Event()  # the next heartbeat is not to wait
@@ -147,7 +147,7 @@ class BrokerLink:
         await self._intake.stop()
         await self._outbox.empty()
         await self._ledger.close()
-        await self._counted.flush(self.totals, self._name, self.status.model)
+        await self._flush_totals()
         await self._intake.give_back()
         await self._broker.stop_beating(self._consumer)
         await self._broker.close()
@@ -174,11 +174,14 @@ class BrokerLink:
     async def _beat(self) -> None:
         await self._find_epoch()  # before anything is said of this process
         self._hurry.clear()
+        await self._flush_totals()
         await self._broker.beat(self._consumer, self.status)
-        await self._counted.flush(self.totals, self._name, self.status.model)
         await asyncio.sleep(AT_ONCE)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._hurry.wait(), HEARTBEAT - AT_ONCE)
+
+    async def _flush_totals(self) -> None:
+        await self._counted.flush(self.totals, self._name, self.status.model)
 
     async def _find_epoch(self) -> None:
         """More than that of any process of this name before: as far as the broker knows of them, or the disk."""

@@ -1,4 +1,4 @@
-"""Outputs on their way from the step thread to the broker: logs, the ledger, news for those who wait.
+"""Outputs on their way from the step thread to the broker: logs, the ledger, counts, news for those who wait.
 
 Knows: in which order they go out, what is sent again. Must not know: torch, where requests come from, when a broker
 that is away is tried again. `publish` and `tell` are the step thread's; all else runs in the broker thread.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -18,7 +18,7 @@ import orjson
 from inference.serving.broker_engine import EngineBroker
 from inference.serving.ledger_store import LedgerStore
 from inference.serving.logs import Outgoing
-from inference.serving.messages import Queued
+from inference.serving.messages import Finish, Queued
 from inference.serving.totals import EngineTotals
 
 PUBLISH_AT_ONCE = 1024  # events in one call, roughly: a step is never split
@@ -28,7 +28,7 @@ MOST_NEWS = 4096  # of places in line; then the oldest are dropped
 
 class Outbox:
     """settled: told of events that are out, and of the claims (by token) among them that hold no more.  totals: told of
-    each step that is out."""
+    each iteration, and of outputs that are out.  flush: brings totals into the broker."""
 
     def __init__(
         self,
@@ -38,9 +38,11 @@ class Outbox:
         ledger: LedgerStore,
         settled: Callable[[Sequence[Outgoing], set[str]], None],
         totals: EngineTotals,
+        flush: Callable[[], Awaitable[None]],
     ) -> None:
         self._loop, self._broker, self._engine, self._ledger = loop, broker, engine, ledger
-        self._settled, self._totals = settled, totals
+        self._settled, self._totals, self._flush = settled, totals, flush
+        self._counted = 0  # of the oldest steps: those whose iteration is counted, though they are not out yet
         self._steps: deque[tuple[Sequence[Outgoing], Any]] = deque()
         self._news: deque[Queued] = deque(maxlen=MOST_NEWS)
         self._wake = asyncio.Event()
@@ -92,9 +94,12 @@ class Outbox:
                 break
             items += step_items
             steps += 1
+        records = self._count(steps)
         try:
-            refused = await self._broker.publish(items) if items else set()
-            records = [record for _, record in islice(self._steps, steps) if record is not None]
+            if any(isinstance(item.event, Finish) for item in items):
+                await self._flush()
+            prompts = self._totals.wordless
+            refused = await self._broker.publish(items, self._engine, prompts) if items else set()
             lines = [orjson.dumps(record) for record in records]
             if lines:
                 await self._broker.append_ledger(self._engine, lines)
@@ -102,8 +107,18 @@ class Outbox:
             self._wake.set()  # the same once more, later
             raise
         for _ in range(steps):
-            self._totals.step(*self._steps.popleft(), refused)
+            self._totals.wrote(self._steps.popleft()[0], refused)
+        self._counted -= steps
         for record, line in zip(records, lines, strict=True):
             self._ledger.add(record, line)
         self._room.set()
         self._settled(items, refused)
+
+    def _count(self, steps: int) -> list[Any]:
+        """The records of so many steps, each counted once, however often it is sent."""
+        records = [record for _, record in islice(self._steps, steps)]
+        for record in records[self._counted :]:
+            if record is not None:
+                self._totals.iteration(record)
+        self._counted = max(self._counted, steps)
+        return [record for record in records if record is not None]

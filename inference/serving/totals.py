@@ -1,17 +1,19 @@
-"""An engine's running totals, made of what its steps put out: tokens, latencies, iterations, preemptions, cache hits.
+"""An engine's running totals, made of what its steps put out: latencies, iterations, preemptions, cache hits.
 
 Knows: iteration records and events on their way out. Must not know: the broker, the engine, who reads totals. All of it
-runs in the broker thread. How a request ended is counted where its row gets its final state, not here: exactly once,
-also where an engine dies between an answer's last word and its count.
+runs in the broker thread. What must equal the logs and the rows is not counted here, where it could be lost when an
+engine dies between an answer's last word and its count: tokens count as their events are written (scripts.py), the
+end of a request where its row gets its final state.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection, Generator, Sequence
+from contextlib import contextmanager
 
+from inference.scheduling.ledger import IterationRecord
 from inference.serving.logs import Outgoing
 from inference.serving.messages import Delta, Finish
 from inference.serving.tally import Tally
@@ -30,7 +32,8 @@ class EngineTotals(Tally):
     def __init__(self) -> None:
         super().__init__()
         self._unseen: dict[str, int] = {}  # prompt tokens of those that were in no iteration yet
-        self._wordless: dict[str, tuple[int, float]] = {}  # and when it came, of those that have no delta yet
+        self.wordless: dict[str, int] = {}  # prompt tokens of those whose log has no event yet
+        self._came: dict[str, float] = {}  # Unix seconds, of the same
         self._newest: dict[str, float] = {}  # Unix seconds of each answer's newest delta, save of those told last
         self._told: list[str] = []  # whose deltas the newest step brought
         self._told_at = 0.0
@@ -48,26 +51,34 @@ class EngineTotals(Tally):
         self._drop(request_id)
         self._unseen[request_id] = prompt_tokens
         if not deltas:
-            self._wordless[request_id] = (prompt_tokens, submitted_at)
+            self.wordless[request_id], self._came[request_id] = prompt_tokens, submitted_at
 
     def forget(self) -> None:
         """The broker lost its state, and nobody's claim holds."""
         self._told = []
-        for known in (self._unseen, self._wordless, self._newest):
+        for known in (self._unseen, self.wordless, self._came, self._newest):
             known.clear()
 
-    def step(self, items: Sequence[Outgoing], record: Any = None, refused: Collection[str] = ()) -> None:
-        """One step's outputs, which are out, and its record. refused: claims, by token, that held no more: what was
-        written under them does not count."""
-        if self._broken:
-            return
-        try:
-            if record is not None:
-                self._iteration(record)
+    def iteration(self, record: IterationRecord) -> None:
+        """One that has come to its end. Told before its outputs go out: whoever has the end of an answer finds its
+        prefix hits counted."""
+        with self._guarded():
+            self._iteration(record)
+
+    def wrote(self, items: Sequence[Outgoing], refused: Collection[str] = ()) -> None:
+        """One step's outputs, which are out. refused: claims, by token, that held no more: what was to be written under
+        them does not count."""
+        with self._guarded():
             self._events(self._valid(items, refused) if refused else items)
+
+    @contextmanager
+    def _guarded(self) -> Generator[None]:
+        try:
+            yield
         except Exception:  # outputs go the same way, and they matter more
+            if not self._broken:
+                log.exception("totals_failed: counts of this process are wrong from here on")
             self._broken = True
-            log.exception("totals_failed: no further step of this process is counted")
 
     def _valid(self, items: Sequence[Outgoing], refused: Collection[str]) -> list[Outgoing]:
         valid = []
@@ -78,7 +89,7 @@ class EngineTotals(Tally):
                 valid.append(item)
         return valid
 
-    def _iteration(self, record: Any) -> None:
+    def _iteration(self, record: IterationRecord) -> None:
         if record.preempted:
             self.add("num_preemptions_total", n=len(record.preempted))
         if not record.rows:
@@ -96,10 +107,9 @@ class EngineTotals(Tally):
     def _events(self, items: Sequence[Outgoing]) -> None:
         told: list[str] = []
         ends: list[Finish] = []
-        tokens, now = 0, 0.0
+        now = 0.0
         for item in items:
             event = item.event
-            tokens += len(event.token_ids)
             if isinstance(event, Delta):
                 told.append(event.request_id)
                 now = event.created_at
@@ -107,17 +117,14 @@ class EngineTotals(Tally):
                     self._first(event)
             else:
                 ends.append(event)
-        if tokens:
-            self.add("generation_tokens_total", n=tokens)
         if told:
             self._gaps(told, now)
         for end in ends:
             self._end(end)
 
     def _first(self, delta: Delta) -> None:
-        prompt_tokens, submitted_at = self._wordless.pop(delta.request_id, (0, 0.0))
-        self.add("prompt_tokens_total", n=prompt_tokens)
-        if submitted_at:
+        self.wordless.pop(delta.request_id, None)
+        if submitted_at := self._came.pop(delta.request_id, 0.0):
             seconds = max(0.0, delta.created_at - submitted_at)
             self.observe("time_to_first_token_seconds", seconds)
             log.debug("first_token", extra={"request_id": delta.request_id, "ms": round(1000 * seconds, 1)})
@@ -146,13 +153,11 @@ class EngineTotals(Tally):
         self._told = []
 
     def _end(self, finish: Finish) -> None:
-        if finish.request_id in self._wordless or finish.seq == 1:  # its prompt is not counted yet
-            self.add("prompt_tokens_total", n=finish.prompt_tokens)
         self._drop(finish.request_id)
         self.is_due = True
         log.debug("ended", extra={"request_id": finish.request_id, "reason": finish.finish_reason})
 
     def _drop(self, request_id: str) -> None:
         self._remember()
-        for known in (self._unseen, self._wordless, self._newest):
+        for known in (self._unseen, self.wordless, self._came, self._newest):
             known.pop(request_id, None)

@@ -19,7 +19,7 @@ import orjson
 
 from inference.serving.broker import Broker, ResponseError
 from inference.serving.scripts import GROUP
-from inference.serving.tally import Tally
+from inference.serving.tally import Increments, Tally
 
 WEB = ""  # in place of an engine's name
 TOTALS_KEPT = 30 * 86400  # seconds after the last count
@@ -48,16 +48,18 @@ class TotalsStore:
 
     async def flush(self, tally: Tally, engine: str = WEB, model: str = "") -> None:
         """Add what the tally holds to the totals."""
-        increments = tally.take()
-        if increments is None:
-            return
+        for _ in range(2):  # what another call is about to bring there, and what came since
+            if (increments := tally.take()) is not None:
+                await self._add(increments, engine, model)
+                tally.sent(increments)
+
+    async def _add(self, increments: Increments, engine: str, model: str) -> None:
         args: list[Any] = [increments.number, TOTALS_KEPT, model]
         for field, value in increments.values.items():
             args += (field, value)
         key = self._broker.key
         keys = [key("totals", engine) if engine else key("totals-web"), key("counted", self._process)]
         await self._count(keys=keys, args=args)
-        tally.sent(increments)
         if engine:
             await self._broker.redis.zadd(key("totals"), {engine: time.time()})
             await self._broker.redis.zremrangebyscore(key("totals"), "-inf", time.time() - TOTALS_KEPT)

@@ -1,5 +1,7 @@
 """The atomic steps, against a real server: each of them is a promise that two processes rely on."""
 
+from dataclasses import replace
+
 import pytest
 
 from inference.serving.broker_engine import NoGroup
@@ -77,6 +79,33 @@ async def test_a_claim_from_before_the_broker_lost_its_state_cannot_write(broker
     assert second.claim.epoch == first.claim.epoch
     assert await broker.publish([Outgoing(first.claim, delta("r1", 2, "stale"))]) == {"a#1"}
     assert (await broker.log("r1")).deltas == []
+
+
+async def counted(broker, engine="engine-1"):
+    """Tokens of prompts and of answers."""
+    names = ("prompt_tokens_total", "generation_tokens_total")
+    return [float(n or 0) for n in await broker.redis.hmget(broker.key("totals", engine), names)]
+
+
+async def test_tokens_count_as_they_are_written_each_once(broker):
+    """Of two requests: one with words, one that ends before its first. Of a step that is sent again, and of what is
+    written under a claim that holds no more, nothing counts."""
+    _, first = await claimed(broker)
+    _, other = await claimed(broker, "r2", token="a#2")
+    wordless = {"r1": 7, "r2": 5}
+    step = [Outgoing(first.claim, replace(delta("r1", 1), token_ids=[4, 5])), Outgoing(first.claim, delta("r1", 2))]
+    for _ in range(2):
+        await broker.publish(step, "engine-1", wordless)
+        assert await counted(broker) == [7, 3]
+    await broker.publish([Outgoing(other.claim, Finish("r2", 1, "error", prompt_tokens=5))], "engine-1", wordless)
+    assert await counted(broker) == [12, 3]
+    second = await broker.claim("r1", "b#1", "b")
+    assert await broker.publish([Outgoing(first.claim, delta("r1", 3))], "engine-1") == {"a#1"}
+    assert await counted(broker) == [12, 3]
+    end = Finish("r1", 3, "stop", token_ids=[1, 2], prompt_tokens=7)
+    await broker.publish([Outgoing(second.claim, end)], "engine-2", {})
+    assert await counted(broker) == [12, 3]
+    assert await counted(broker, "engine-2") == [0, 2]
 
 
 async def test_publishing_the_same_step_again_changes_nothing(broker):
