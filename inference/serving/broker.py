@@ -87,13 +87,13 @@ class Broker:
     async def log(self, request_id: str) -> Log:
         return (await self.log_part(request_id))[0]
 
-    async def log_part(self, request_id: str, after: bytes = b"", count: int | None = None) -> tuple[Log, bytes]:
-        """Of a log, `count` entries at most, from the one with the id `after` on. And the id after which it goes on;
-        nothing where it doesn't."""
+    async def log_part(self, request_id: str, after: bytes = b"", count: int | None = None) -> tuple[Log, bytes, bool]:
+        """Of a log, `count` entries at most, after the one with that id. And the id of the last of them, and whether
+        there may be more."""
         start = b"(" + after if after else "-"
         entries = await self.redis.xrange(self.key("out", request_id), min=start, count=count)
         part = Log.of((entry_id, [part for pair in fields.items() for part in pair]) for entry_id, fields in entries)
-        return part, entries[-1][0] if count is not None and len(entries) == count else b""
+        return part, entries[-1][0] if entries else b"", len(entries) == count
 
     async def beat(self, consumer: str, status: EngineStatus, expiry: float = HEARTBEAT_EXPIRY) -> None:
         async with self.redis.pipeline(transaction=False) as pipe:

@@ -33,14 +33,15 @@ log = logging.getLogger("batchscope.client")
 
 BACK_OFF = (0.05, 1.0)  # seconds between tries while the broker is away: first, most
 QUIET = 10.0  # seconds without an event until a follower reads the log again, to be sure
-FOLLOWER_QUEUE = 128  # events a slow follower may have pending; beyond, it reads the log instead
-LOG_PART = 100  # entries of a log that a follower reads at once: a slow one must not hold all of a long answer
+# What a slow follower holds is bounded, and a socket may have some twenty followers that are slow at once.
+FOLLOWER_QUEUE = 32  # events that may be pending; beyond, the log is read instead
+LOG_PART = 32  # entries of a log that are read at once
 LINE_KEPT = 4096  # waiting requests whose place is remembered for who begins to follow
 
 
 class _Mailbox:
-    """What the feed has for one follower. `stale` says that the log must be read: events may be missing here. `read_to`
-    is the id of the entry up to which that has been done."""
+    """What the feed has for one follower. `stale` says that the log must be read: events are missing here. `read_to` is
+    the id of the entry up to which that was done once and need not be done again."""
 
     def __init__(self) -> None:
         self._events: deque[News] = deque()
@@ -52,12 +53,14 @@ class _Mailbox:
         if self.stale:  # the log that will be read has it
             return
         if len(self._events) >= FOLLOWER_QUEUE:
-            self.go_stale()
-            return
-        self._events.append(event)
+            self._events.clear()
+            self.stale = True
+        else:
+            self._events.append(event)
         self._arrived.set()
 
-    def go_stale(self) -> None:
+    def begin_anew(self) -> None:
+        """The log that was read may be gone, and another one be there."""
         self._events.clear()
         self.stale = True
         self.read_to = b""
@@ -163,7 +166,7 @@ class EngineClient:
                             yield event
                         continue
                     if live and event.seq > seq + 1:
-                        mailbox.go_stale()
+                        mailbox.begin_anew()
                         break
                     if isinstance(event, Finish):
                         yield event
@@ -172,7 +175,7 @@ class EngineClient:
                         seq = event.seq
                         yield event
                 if not mailbox.stale and not await mailbox.wait(QUIET):
-                    mailbox.go_stale()
+                    mailbox.begin_anew()
         finally:
             boxes = self._mailboxes[request_id]
             boxes.discard(mailbox)
@@ -183,9 +186,10 @@ class EngineClient:
         if not mailbox.stale:
             return mailbox.take()
         start, mailbox.stale = mailbox.read_to, False
-        found, read_to = await self._read_log(request_id, start)
-        if read_to and not mailbox.stale:  # there is more of it
-            mailbox.stale, mailbox.read_to = True, read_to
+        found, read_to, has_more = await self._read_log(request_id, start)
+        if mailbox.read_to or not mailbox.stale:  # else it is to be read anew
+            mailbox.read_to = read_to or start
+            mailbox.stale |= has_more
         if not start and not found.deltas and not found.finish and (place := self._line.get(request_id)):
             return [place]
         return [*found.deltas, *([found.finish] if found.finish else [])]
@@ -205,7 +209,7 @@ class EngineClient:
         if task is None or task.done():
             self._tasks[name] = asyncio.create_task(work(), name=f"client-{name}")
 
-    async def _read_log(self, request_id: str, after: bytes) -> tuple[Log, bytes]:
+    async def _read_log(self, request_id: str, after: bytes) -> tuple[Log, bytes, bool]:
         pause, most = BACK_OFF
         while True:
             try:
@@ -236,7 +240,7 @@ class EngineClient:
     def _resync(self) -> None:
         for boxes in self._mailboxes.values():
             for mailbox in boxes:
-                mailbox.go_stale()
+                mailbox.begin_anew()
         for callback in self._on_reconnect:
             callback()
 

@@ -71,13 +71,40 @@ async def test_no_more_than_a_part_at_once(client: EngineClient, monkeypatch: py
     assert parts == [10, 10, 5]
 
 
+async def test_who_falls_behind_again_and_again_reads_nothing_twice(
+    client: EngineClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log is long by then, and to read all of it each time would take what is left of the machine."""
+    monkeypatch.setattr(module, "FOLLOWER_QUEUE", 4)
+    read: list[int] = []
+    log_part = client.broker.log_part
+
+    async def noted(*args: Any) -> Any:
+        found = await log_part(*args)
+        read.extend(delta.seq for delta in found[0].deltas)
+        return found
+
+    monkeypatch.setattr(client.broker, "log_part", noted)
+    await write(client, *deltas(1, 3))
+    following = client.follow("r")
+    heard = [(await anext(following)).seq for _ in range(3)]
+    for first in (4, 14, 24):
+        more = deltas(first, first + 9)
+        await write(client, *more)
+        for delta in more:
+            client._deliver(delta)
+        heard += [(await anext(following)).seq for _ in more]
+    assert heard == list(range(1, 34))
+    assert read == heard
+
+
 async def test_a_log_that_grows_meanwhile(client: EngineClient) -> None:
     await write(client, *deltas(1, 12))
     following = client.follow("r")
     heard = [(await anext(following)).seq for _ in range(11)]
     await write(client, *deltas(13, LONG), Finish("r", LONG + 1, "stop"))
     for box in client._mailboxes["r"]:
-        box.go_stale()
+        box.begin_anew()
     heard += [event.seq async for event in following]
     assert heard == list(range(1, LONG + 2))
 
@@ -89,7 +116,7 @@ async def test_a_log_that_another_replaces_is_read_from_its_start(client: Engine
     await client.broker.redis.flushall()
     await write(client, *deltas(1, LONG), Finish("r", LONG + 1, "stop"), epoch=2)
     for box in client._mailboxes["r"]:
-        box.go_stale()
+        box.begin_anew()
     heard += [event.seq async for event in following]
     assert heard == list(range(1, LONG + 2))
 
@@ -101,6 +128,6 @@ async def test_of_a_log_that_is_not_there_yet(client: EngineClient) -> None:
     await write(client, *deltas(1, 3), Finish("r", 4, "stop"))
     while not waiting.done():
         for box in client._mailboxes.get("r", ()):
-            box.go_stale()
+            box.begin_anew()
         await asyncio.sleep(0.01)
     assert waiting.result() == [1, 2, 3, 4]
