@@ -13,7 +13,9 @@ class PlaygroundConfig(AppConfig):
     def ready(self) -> None:
         from playground import checks  # noqa: F401  (registers them)
         from playground.access import groups
+        from playground.connections import close_with_their_threads
 
+        close_with_their_threads()
         post_migrate.connect(_make_groups, sender=self)
         post_save.connect(groups.welcome, sender=settings.AUTH_USER_MODEL)
 

@@ -163,7 +163,8 @@ class Settings(BaseSettings):
     prompt_days: float | None = Field(None, gt=0, le=36500)
     """days for which what was asked and answered is kept, in conversations too; unset: for ever. Figures stay"""
     messages_per_second: int = Field(20, ge=1, le=100_000)
-    """messages a second that one socket may send; after a quiet while, thrice as many at once"""
+    """messages a second that one socket may send, large ones counted as one for each 16 KiB; after a quiet while,
+    thrice as many at once"""
     sockets_limit: int = Field(5000, ge=1, le=1_000_000)
     """sockets that one web process holds"""
     resume_grace: float = Field(1.0, ge=0, le=3600)
@@ -173,6 +174,9 @@ class Settings(BaseSettings):
     hang_timeout: float = Field(10.0, gt=0, le=3600)
     """seconds without an iteration, with work to do, after which the engine counts as hung, and `serve` replaces it
     (but not before three times what a full iteration takes)"""
+    drain_timeout: float = Field(30.0, ge=0, le=3600)
+    """seconds for which answers under way may go on once a process has been told to end (SIGTERM, Ctrl-C); 0: none.
+    A second signal ends it at once"""
 
     @field_validator(*_NONE_ALLOWED, mode="before")
     @classmethod

@@ -1,8 +1,8 @@
-"""Daphne as this service needs it: it waits for slow readers, says why it closes, and tells its sockets that it ends.
+"""Daphne as this service needs it: it waits for slow readers, says why it closes, and drains before it ends.
 
-Knows: Daphne's and Twisted's insides. Must not know: what a socket is for. Importing this installs Twisted's asyncio
-reactor. Daphne itself writes to any client as much as the application sends and reads as fast as a client sends,
-whatever memory that takes; and at SIGTERM it cuts all sockets at once.
+Knows: Daphne's and Twisted's insides, signals. Must not know: what a socket is for, who is told what at the end
+(playground.drain). Importing this installs Twisted's asyncio reactor. Daphne itself writes to any client as much as the
+application sends and reads as fast as a client sends, whatever memory that takes; and at SIGTERM it cuts all at once.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import signal
 import socket
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from daphne import server
 from daphne.server import Server
 from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol
 from django.conf import settings
-from twisted.internet.defer import Deferred
 
+from playground.drain import get_drain
 from playground.http.openai.calls import get_open_calls
 from playground.http.transport import BoundedFactory, BoundedRequest
 from playground.sockets.base import UNSENT
@@ -102,6 +104,10 @@ class SocketProtocol(WebSocketProtocol):
 class WebServer(Server):
     def run(self) -> None:
         self._ports: list[Any] = []
+        self._ending: asyncio.Task[None] | None = None
+        self.signal_handlers = False  # Twisted's end it at once, and raise at the second signal
+        for number in (signal.SIGTERM, signal.SIGINT):
+            server.twisted_loop.add_signal_handler(number, self._on_signal)
         WebSocketFactory.protocol = SocketProtocol
         BoundedRequest.body_limit = settings.BODY_LIMIT
         server.HTTPFactory = BoundedFactory  # a server makes its factory by this name and no other way
@@ -121,23 +127,67 @@ class WebServer(Server):
         if message["type"] == "http.response.body" and message.get("more_body"):
             await _until_room(protocol)
 
-    def kill_all_applications(self) -> Any:
-        """Sockets first, with a word and a code; then whatever is left. Who comes meanwhile waits for the next process,
-        where there is one that listens on the same socket."""
-        for port in self._ports:
-            port.stopReading()
-        drained = Deferred.fromFuture(asyncio.ensure_future(_drain()))
-        drained.addErrback(lambda failure: log.error("drain_failed: %s", failure.value))
-        return drained.addCallback(lambda _: self._kill_the_rest())
+    def _on_signal(self) -> None:
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(self._drain())
+        else:
+            get_drain().hurry()
 
-    def _kill_the_rest(self) -> Any:
+    async def _drain(self) -> None:
+        try:
+            await get_drain().run((get_open_sockets(), get_open_calls(), _Connections(self.connections, self._ports)))
+        except Exception:
+            log.exception("drain_failed")
+        self.stop()
+
+    def kill_all_applications(self) -> Any:
         # Daphne's own work fails where an application has ended and its connection has not.
         self.connections = {p: d for p, d in self.connections.items() if "application_instance" in d}
         return super().kill_all_applications()
 
 
-async def _drain() -> None:
-    await asyncio.gather(get_open_sockets().drain(), get_open_calls().drain())
+class _Connections:
+    """What goes on beside those who are known to the application, as a group of playground.drain.
+
+    Waited for are HTTP requests that were being answered when the process began to drain. Later ones are answered too,
+    but they may come for as long as the process is there. At the very end there is a moment for whatever is left:
+    sockets that have been closed or refused, and have yet to answer that, and the last requests.
+    """
+
+    def __init__(self, connections: dict[Any, dict[str, Any]], ports: Sequence[Any]) -> None:
+        self._all, self._ports = connections, ports
+        self._begun = [
+            (protocol, details) for protocol, details in connections.items() if _is_answered(protocol, details)
+        ]
+
+    @property
+    def is_busy(self) -> bool:
+        return any(_is_answered(protocol, details) for protocol, details in self._begun)
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(
+            _is_answered(protocol, details) or (isinstance(protocol, SocketProtocol) and "disconnected" not in details)
+            for protocol, details in [*self._begun, *self._all.items()]
+        )
+
+    async def announce_end(self) -> None:
+        pass
+
+    async def dismiss_idle(self) -> None:
+        pass
+
+    async def dismiss_all(self) -> None:
+        """Who comes from now on waits for the next process, where there is one that listens on the same socket."""
+        for port in self._ports:
+            port.stopReading()
+
+
+def _is_answered(protocol: Any, details: dict[str, Any]) -> bool:
+    """Whether an HTTP request has come and its answer has not gone out."""
+    if not isinstance(protocol, BoundedRequest):
+        return False
+    return ("application_instance" in details and "disconnected" not in details) or unsent(protocol.transport) > 0
 
 
 async def _until_room(request: Any) -> None:

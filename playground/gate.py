@@ -5,6 +5,8 @@ Knows: sizes, depth, characters that are no text. Must not know: Django, sockets
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -40,15 +42,17 @@ def read_object(raw: bytes, limit: int, what: str) -> dict[str, Any]:
 
 
 def _check_values(value: dict[str, Any], what: str) -> None:
-    """Depth and NUL of all values and names, with a stack of its own: the input chooses the depth."""
-    stack: list[tuple[Any, int]] = [(value, 1)]
-    while stack:
-        item, depth = stack.pop()
-        if isinstance(item, str):
-            if "\0" in item:
-                raise GateError("bad_message", f"{what} holds a NUL character, which is not text", value)
-        elif isinstance(item, (dict, list)):
-            if depth > MAX_DEPTH:
-                raise GateError("bad_json", f"{what} nests deeper than {MAX_DEPTH} levels", value)
-            children = (*item, *item.values()) if isinstance(item, dict) else item
-            stack.extend((child, depth + 1) for child in children)
+    """Depth and NUL of all values and names, level by level: the input chooses the depth, and how many there are."""
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        inner = list(chain.from_iterable(map(_inside, level)))
+        if any("\0" in one for one in inner if isinstance(one, str)):
+            raise GateError("bad_message", f"{what} holds a NUL character, which is not text", value)
+        level = [one for one in inner if isinstance(one, (dict, list))]
+        if not level:
+            return
+    raise GateError("bad_json", f"{what} nests deeper than {MAX_DEPTH} levels", value)
+
+
+def _inside(item: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return chain(item, item.values()) if isinstance(item, dict) else item

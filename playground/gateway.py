@@ -33,6 +33,7 @@ from inference.serving.messages import Delta, Finish
 from playground import journal, metrics, retention, rows
 from playground.access.callers import Caller
 from playground.access.limits import Limiter, Quotas
+from playground.drain import get_drain
 from playground.followers import Followers
 from playground.metrics.beat import Beat
 from playground.models import ApiKey, IdempotentCall, InferenceRequest
@@ -97,7 +98,7 @@ class Gateway:
         """Accept a request: when this returns, it is durable. `position` on the row: how many wait before it.
 
         fields: of the row: one of messages, prompt and prompt_ids; conversation, ref.  Follow it then; a request that
-        nobody follows is given up after a grace. Raises RequestRefused (rate_limited, queue_full).
+        nobody follows is given up after a grace. Raises RequestRefused (rate_limited, queue_full, draining).
         """
         [row] = await self.submit_all(user, params=replace(params, n=1), **fields)
         return row
@@ -131,6 +132,7 @@ class Gateway:
             for one in _seeded(params).siblings()
         ]
         with journal.refusals(user.pk, len(family)):
+            get_drain().check()
             await self.limiter.take(caller, len(family))
             try:
                 await database_sync_to_async(rows.create)(family, self._room_for(caller), call)

@@ -39,13 +39,15 @@ def earlier(call: IdempotentCall) -> list[InferenceRequest] | None:
 
     Raises RequestRefused(conflict) where the key stood for another call.
     """
-    found = IdempotentCall.objects.filter(owner=call.owner, key=call.key, created_at__gt=timezone.now() - KEPT).first()
+    young = IdempotentCall.objects.filter(created_at__gt=timezone.now() - KEPT)
+    found = young.filter(api_key=call.api_key, key=call.key).first()
     if found is None:
         return None
     if found.body_hash != call.body_hash:
         words = "this Idempotency-Key was used for a call with another body; send a new key with it"
         raise RequestRefused("conflict", words)
-    by_id = {str(row.pk): row for row in InferenceRequest.objects.filter(owner=call.owner, pk__in=found.request_ids)}
+    own = InferenceRequest.objects.filter(owner_id=call.api_key.owner_id, key=call.api_key)
+    by_id = {str(row.pk): row for row in own.filter(pk__in=found.request_ids)}
     rows = [by_id[request_id] for request_id in found.request_ids if request_id in by_id]
     if len(rows) == len(found.request_ids) and all(map(_is_worth_keeping, rows)):
         return rows

@@ -12,6 +12,8 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from playground.fields import WrittenJSONField
+
 
 class Conversation(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -62,7 +64,7 @@ class InferenceRequest(models.Model):
     messages = models.JSONField(_("messages"), null=True, blank=True)
     prompt = models.TextField(_("prompt"), null=True, blank=True)
     prompt_ids = models.JSONField(_("prompt token ids"), null=True, blank=True)
-    params = models.JSONField(_("parameters"), default=dict)
+    params = WrittenJSONField(_("parameters"), default=dict)
     seed = models.BigIntegerField(_("seed"))
     key_id: int | None
     key = models.ForeignKey(
@@ -241,16 +243,17 @@ SCOPES = ("generate", "scheduler", "metrics")
 
 
 class IdempotentCall(models.Model):
-    """A call that was made under a key of its sender's choice: made again, it stands for the same requests."""
+    """A call that was made under a key of its sender's choice: made again, it stands for the same requests. Programs
+    with API keys of their own know nothing of each other, so they may choose the same."""
 
-    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
+    api_key = models.ForeignKey(ApiKey, models.CASCADE, related_name="+")
     key = models.CharField(max_length=255)
     body_hash = models.CharField(max_length=64)
     request_ids = models.JSONField(default=list)
     created_at = models.DateTimeField(auto_now_add=True, db_index=True)
 
     class Meta:
-        constraints = (models.UniqueConstraint(fields=("owner", "key"), name="one_call_of_a_key"),)
+        constraints = (models.UniqueConstraint(fields=("api_key", "key"), name="one_call_of_a_key"),)
 
     def __str__(self) -> str:
         return self.key

@@ -92,14 +92,19 @@ class Child:
                 return
             await self.start()
 
+    def tell(self) -> None:
+        """SIGTERM: it is to end, for good."""
+        self._stopping = True
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGTERM)
+
     async def stop(self, timeout: float) -> None:
         """SIGTERM, and SIGKILL if that does not help in time."""
-        self._stopping = True
+        self.tell()
         process = self._process
         if process is None or process.returncode is not None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
         try:
             await asyncio.wait_for(process.wait(), timeout)
         except TimeoutError:

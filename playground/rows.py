@@ -20,6 +20,7 @@ from django.db.models import Count, Q, QuerySet
 from inference.scheduling.request import RequestRefused
 from inference.serving.messages import Delta, Finish, Submission
 from playground import idempotency
+from playground.connections import accept_alone
 from playground.figures import figures_of, first_token_ms
 from playground.models import FINAL_STATES, UNFINISHED_STATES, IdempotentCall, InferenceRequest
 
@@ -102,6 +103,7 @@ def create(family: Sequence[InferenceRequest], room: Room, call: IdempotentCall 
     """Commit new rows of one owner, all or none, and set how many wait before each. Raises RequestRefused(queue_full)
     where there is no room for them, and MadeAlready where the call that asks for them was made before."""
     with transaction.atomic():
+        accept_alone()
         if call is not None:
             idempotency.record(call, family)
         counts = _unfinished().aggregate(
@@ -160,7 +162,7 @@ def apply(running: Iterable[str], outcomes: Sequence[Outcome], begun: Mapping[st
     begun: the first deltas of those that run. They tell when that was, should the broker lose all that it knows.
     """
     with transaction.atomic():
-        marked = list(running)
+        marked = sorted(running)  # rows are locked in one order everywhere, else two processes wait for each other
         for batch in _batches(marked, 500):
             InferenceRequest.objects.filter(pk__in=batch, state=State.ACCEPTED).update(state=State.RUNNING)
         for delta in filter(None, map((begun or {}).get, marked)):
@@ -174,7 +176,7 @@ def apply(running: Iterable[str], outcomes: Sequence[Outcome], begun: Mapping[st
 def _end(outcomes: Sequence[Outcome]) -> list[Ended]:
     ended = []
     open_rows = _open_rows([outcome.finish.request_id for outcome in outcomes])
-    for outcome in outcomes:
+    for outcome in sorted(outcomes, key=lambda outcome: outcome.finish.request_id):
         request_id = outcome.finish.request_id
         if (found := open_rows.get(request_id)) is None:
             continue
@@ -221,7 +223,7 @@ def _final_fields(outcome: Outcome, accepted_at: float) -> dict[str, Any]:
 def correct(receipts: Mapping[str, dict[str, Any]]) -> None:
     """Receipts by request id, once their last frames are on their way. Of rows that have their final state."""
     with transaction.atomic():
-        for request_id, receipt in receipts.items():
+        for request_id, receipt in sorted(receipts.items()):
             final = InferenceRequest.objects.filter(pk=request_id, state__in=FINAL_STATES)
             final.update(receipt=receipt, **figures_of(receipt))
 

@@ -33,7 +33,12 @@ from playground.processes import Child
 
 WATCH_EVERY = 0.1  # seconds, while starting
 FAILED_EVERY = 30.0  # seconds between renewals of the status of an engine that was given up
-STOP_WITHIN = {"web": 6.0, "engine": 6.0, "broker": 3.0}
+# Seconds. However it goes, all is over 5 s after the drain timeout.
+END_WITHIN = 3.0  # for web and engine, beyond that timeout
+BROKER_WITHIN = 0.7
+READ_WITHIN = 3.0  # for what is still to be read of answers, once the engine has gone
+HURRY_WITHIN = 2.0  # for both after a second signal
+SAY_AFTER = 2.0  # until a wait is told of that no heartbeat explains
 
 
 class CannotStart(RuntimeError):
@@ -88,6 +93,7 @@ class Supervisor:
         self._config, self._listener, self._started_at = config, listener, started_at
         self._folder = private_broker.runtime_folder(config.data_dir)
         self._redis_url = config.redis_url or private_broker.url_of(self._folder)
+        self._broker = Broker(self._redis_url)
         # With a broker that others use too, the name must say which machine this is.
         self._engine_name = socket.gethostname() if config.redis_url else "engine-1"
         env = {
@@ -103,8 +109,10 @@ class Supervisor:
             "engine", [*manage, "engine", "--name", self._engine_name], env, on_exit=self._engine_ended
         )
         self._web = Child("web", [*manage, "web", "--fd", str(handle)], env, pass_fds=(handle,))
-        self._children = [self._web, self._engine]
+        self._pair = (self._web, self._engine)
+        self._children = [*self._pair]
         self._stop = asyncio.Event()
+        self._signals = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._last_failure = ""  # why we stop though nobody asked
         self._failure: EngineStatus | None = None  # what the engine said when it could not start
@@ -115,7 +123,6 @@ class Supervisor:
             loop.add_signal_handler(number, self._on_signal)
         try:
             await self._start_broker()
-            self._broker = Broker(self._redis_url)
             self._tasks.append(asyncio.create_task(count_own_faults(self._broker)))
             await self._start(self._engine)
             link = await asyncio.to_thread(self._prepare)
@@ -133,11 +140,16 @@ class Supervisor:
                 say(f"batchscope: {self._last_failure}")
 
     def _on_signal(self) -> None:
-        """Once: stop in order. Twice: at once."""
-        if self._stop.is_set():
+        """Once: end when nothing is under way. Twice: at once, in order. Thrice: somehow."""
+        self._signals += 1
+        self._stop.set()
+        if self._signals == 2:
+            for child in self._pair:
+                child.tell()
+                asyncio.get_running_loop().call_later(HURRY_WITHIN, child.kill)
+        elif self._signals > 2:
             for child in self._children:
                 child.kill()
-        self._stop.set()
 
     # Starting
 
@@ -256,8 +268,37 @@ class Supervisor:
     # Stopping
 
     async def _stop_all(self) -> None:
+        """Web and engine side by side; what they need stays for as long."""
+        drain = self._config.drain_timeout if self._signals else 0.0
+        if not self._signals:  # nobody asked for it, and something is amiss: they are not to wait for anything
+            for child in self._pair:
+                child.tell()
+        elif drain:
+            self._tasks.append(asyncio.create_task(self._say_what_goes_on()))
+        await asyncio.gather(self._end_web(drain + END_WITHIN), self._end_engine(drain + END_WITHIN))
         for child in self._children:
-            await child.stop(STOP_WITHIN[child.name])
+            await child.stop(BROKER_WITHIN)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # With a broker of our own: without the web nobody reads what the engine writes, and without the engine no answer
+    # goes on. With another, both may serve others, or be served by them.
+
+    async def _end_web(self, within: float) -> None:
+        await self._web.stop(within)
+        if not self._config.redis_url:
+            self._engine.tell()
+
+    async def _end_engine(self, within: float) -> None:
+        await self._engine.stop(within)
+        if not self._config.redis_url:
+            asyncio.get_running_loop().call_later(READ_WITHIN, self._web.tell)
+
+    async def _say_what_goes_on(self) -> None:
+        status = await self._status()
+        count = status.running + status.waiting if status is not None and not status.paused else 0
+        if not count:
+            await asyncio.sleep(SAY_AFTER)
+        what = {0: "what is under way", 1: "1 answer under way"}.get(count, f"{count} answers under way")
+        say(f"waiting for {what}, {self._config.drain_timeout:g} s at most; Ctrl-C once more stops at once")

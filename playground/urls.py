@@ -32,6 +32,7 @@ urlpatterns = [
     path("metrics", metrics.metrics, name="metrics"),
     path("health", health.health, name="health"),
     path("health/live", health.live, name="health-live"),
+    path("health/ready", health.ready, name="health-ready"),
     path("admin/login/", pages.admin_login, name="admin-login"),
     path("admin/r/<path:row>", admin.site.admin_view(pages.no_page_of_a_row)),
     path("admin/", admin.site.urls),

@@ -12,13 +12,16 @@ from inference.serving.messages import EngineStatus
 
 
 def verdict(engines: Sequence[EngineStatus], now: float, hang_timeout: float) -> str:
-    """ "ok" if any engine serves; else the reason: "loading", "hung", "failed", "no_engine"."""
+    """ "ok" if any engine serves; else the reason: "engine_draining", "loading", "hung", "failed", "no_engine"."""
     words = {state_of(engine, now, hang_timeout) for engine in engines}
-    return next((word for word in ("ok", "loading", "hung", "failed") if word in words), "no_engine")
+    word = next((word for word in ("ok", "draining", "loading", "hung", "failed") if word in words), "no_engine")
+    return "engine_draining" if word == "draining" else word  # "draining" alone is said of a web process
 
 
 def state_of(engine: EngineStatus, now: float, hang_timeout: float) -> str:
-    """ "ok", "loading", "hung" or "failed". now: Unix seconds."""
+    """ "ok", "draining", "loading", "hung" or "failed". now: Unix seconds."""
     if engine.state != "ready":
         return "loading" if engine.state == "loading" else "failed"
-    return "hung" if engine.busy and now - engine.progress_at > hang_timeout else "ok"
+    if engine.busy and now - engine.progress_at > hang_timeout:
+        return "hung"
+    return "draining" if engine.draining else "ok"

@@ -36,7 +36,11 @@ function connect() {
     const frame = JSON.parse(data);
     on[frame.type]?.(frame);
   };
-  socket.onclose = ({ code, reason }) => (forGood.includes(code) ? end(1, reason) : setTimeout(connect, 500));
+  socket.onclose = ({ code, reason }) => {
+    if (forGood.includes(code)) end(1, reason);
+    console.error(reason); // such as: too many sockets
+    setTimeout(connect, 1000);
+  };
 }
 
 process.on("SIGINT", () => send("cancel", { request_id: requestId }));

@@ -48,9 +48,11 @@ async def ask(question: str) -> str:
                         return reason
                     case {"type": "error", "message": message}:
                         sys.exit(message)
-        except ConnectionClosed as closed:
-            if closed.rcvd and closed.rcvd.code in FOR_GOOD:
-                sys.exit(closed.rcvd.reason)
+        except ConnectionClosed:
+            if socket.close_code in FOR_GOOD:
+                sys.exit(socket.close_reason)
+            print(socket.close_reason or "", file=sys.stderr)  # such as: too many sockets
+            await asyncio.sleep(1)
 
 
 if __name__ == "__main__":

@@ -30,12 +30,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A request that was not admitted, and why. `detail` is for people and has the numbers; `tokens`: of its prompt."""
+    """A request that was not admitted, and why. `detail` is for people and has the numbers; `tokens`: of its prompt;
+    `since`: when it came, by the clock of `t0`; null for one that has run before."""
 
     request_id: str
     reason: str  # a WaitReason
     detail: str
     tokens: int = 0
+    since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

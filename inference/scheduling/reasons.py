@@ -48,4 +48,5 @@ class WaitingReasons:
 
 
 def _waiting(request: Request, why: WaitReason, detail: str) -> Waiting:
-    return Waiting(request.request_id, str(why), detail, len(request.prompt_ids))
+    since = round(request.arrived_ms, 1) if request.started_ms is None else None
+    return Waiting(request.request_id, str(why), detail, len(request.prompt_ids), since)

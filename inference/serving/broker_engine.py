@@ -56,7 +56,11 @@ class EngineBroker(Broker):
         self._next_epoch = self.redis.register_script(scripts.NEXT_EPOCH)
 
     async def next_epoch(self, engine: str, least: int) -> int:
-        """For a process of that engine that starts: `least`, or more where one before it had that."""
+        """For a process of that engine that starts: `least`, or more where one before it had that. From now on the
+        ledger knows the engine: one that is killed before it has closed a segment has its records in the stream."""
+        ledgers = self.key("ledgers")
+        await self.redis.zadd(ledgers, {engine: time.time()})
+        await self.redis.expire(ledgers, SEGMENT_KEPT)
         return await self._next_epoch(keys=[self.key("epoch", engine)], args=[least, EPOCH_KEPT])
 
     async def keep_epoch(self, engine: str, epoch: int) -> None:

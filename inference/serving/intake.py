@@ -46,7 +46,8 @@ class Identity:
 
 
 class Intake:
-    """Let `read` and `watch_others` run again and again; `stop`, then `give_back`, at the end.
+    """Let `read` and `watch_others` run again and again; `take_no_more` while it drains; `stop`, then `give_back`, at
+    the end.
 
     serving: the tokenizer and the seats, once there is an engine.  put: takes ends of requests that it never had.
     totals: told of who comes.
@@ -74,6 +75,12 @@ class Intake:
         self._tokens = 0
         self._engines = 1
         self._recheck = False
+        self._is_closed = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is here, or on its way in from the broker."""
+        return not self.held and not self._accepting.locked()
 
     async def read(self) -> None:
         """Take what comes for this engine, if there is room."""
@@ -92,7 +99,8 @@ class Intake:
     async def watch_others(self) -> None:
         """Count live engines; take the requests of dead ones."""
         await asyncio.shield(self._serving)
-        self._engines = sum(status.state == "ready" for status in (await self._broker.statuses()).values())
+        statuses = (await self._broker.statuses()).values()
+        self._engines = sum(status.state == "ready" and not status.draining for status in statuses)
         if self._has_room():
             with contextlib.suppress(NoGroup):  # `read` sees to that
                 await self._accept(await self._broker.take_over(self._identity.consumer, READ_AT_ONCE))
@@ -120,6 +128,10 @@ class Intake:
             if over and self.held.get(claim.request_id) is claim:
                 del self.held[claim.request_id]
 
+    def take_no_more(self) -> None:
+        """Whatever the broker is just being asked for still comes in: it would wait for us there."""
+        self._is_closed = True
+
     async def stop(self) -> None:
         await end_tasks(self._compiling)
         for threads in (self._renderer, self._compiler):
@@ -145,7 +157,7 @@ class Intake:
     def _has_room(self) -> bool:
         _, seats = self._serving.result()
         most = QUEUE_ALONE if self._engines <= 1 else 2 * seats
-        return len(self.held) < most
+        return not self._is_closed and len(self.held) < most
 
     async def _accept(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
         async with self._accepting:

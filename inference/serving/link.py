@@ -25,7 +25,7 @@ from inference.serving.intake import Identity, Intake
 from inference.serving.ledger_store import LedgerKeep, LedgerStore
 from inference.serving.logs import Outgoing
 from inference.serving.messages import Control, EngineStatus, Queued
-from inference.serving.orders import Order, Refuse
+from inference.serving.orders import Order, Refuse, Stop
 from inference.serving.outbox import Outbox
 from inference.serving.prompts import Tokenizer
 from inference.serving.totals import EngineTotals
@@ -35,6 +35,7 @@ log = logging.getLogger("batchscope.engine")
 
 HEARTBEAT = 0.5  # seconds
 AT_ONCE = 0.2  # seconds at least between two of them, where the second has news
+IDLE_EVERY = 0.05  # seconds between looks at whether a process that drains may end
 BACK_OFF = (0.05, 2.0)  # seconds between tries while the broker is away: first, most
 
 
@@ -66,7 +67,9 @@ class BrokerLink:
         self._broker = EngineBroker(url)
         self._ledger = LedgerStore(self._broker, name, status.epoch, keep or LedgerKeep())
         self._counted = TotalsStore(self._broker, consumer)
-        self._outbox = Outbox(self._loop, self._broker, name, self._ledger, self._settle, self.totals, self._flush_totals)
+        self._outbox = Outbox(
+            self._loop, self._broker, name, self._ledger, self._settle, self.totals, self._flush_totals
+        )
         identity = Identity(name, consumer, self._known_epoch)
         self._intake = Intake(self._broker, identity, orders, self._serving, self._outbox.put, self.totals)
         self._hurry = asyncio.Event()  # the next heartbeat is not to wait
@@ -106,6 +109,10 @@ class BrokerLink:
         """Hand over news for those who wait. They are lost where the broker is away: newer ones come."""
         self._outbox.tell(news)
 
+    def drain(self, seconds: float) -> None:
+        """Take nothing new in. A Stop is ordered once all that was taken is over and out, or after so many seconds."""
+        self._loop.call_soon_threadsafe(lambda: self._tasks.append(self._loop.create_task(self._drain(seconds))))
+
     def announce(self, status: EngineStatus, expiry: float, timeout: float = 2.0) -> None:
         """Set a status that outlives this process, such as why it could not start."""
         self._call(self._announce(status, expiry), timeout)
@@ -141,6 +148,14 @@ class BrokerLink:
         await self._find_epoch()
         self.status = replace(status, epoch=self._known_epoch())
         await self._broker.beat(self._consumer, self.status, expiry)
+
+    async def _drain(self, seconds: float) -> None:
+        self._intake.take_no_more()
+        log.info("draining: %d requests go on, %.0f s at most", len(self._intake.held), seconds)
+        until = time.monotonic() + seconds
+        while not self._intake.is_idle and time.monotonic() < until:
+            await asyncio.sleep(IDLE_EVERY)
+        self._orders.put(Stop())
 
     async def _close(self) -> None:
         await end_tasks(self._tasks)
@@ -227,4 +242,4 @@ class BrokerLink:
 
 def _news(status: EngineStatus) -> tuple[Any, ...]:
     """What is not to wait for the next heartbeat."""
-    return status.state, status.busy, status.paused, status.running, status.waiting
+    return status.state, status.busy, status.paused, status.running, status.waiting, status.draining

@@ -174,6 +174,7 @@ class EngineStatus(Message):
     paused, slow_ms: see `inference.controls`.
     epoch: of the process; 0 until the broker has given it out. Unix seconds of its start or a little more: it rises at
     each start of an engine of this name, also where two follow within a second or the clock went back.
+    draining: it takes no new requests any more, and leaves once it has none.
     answered: controls that it has carried out or refused.  refused: the last one, if that was refused: `text`, a
     sentence for people, `at`, Unix seconds, and `action`.
     """
@@ -197,3 +198,4 @@ class EngineStatus(Message):
     slow_ms: float = 0.0
     answered: int = 0
     refused: dict[str, Any] | None = None
+    draining: bool = False

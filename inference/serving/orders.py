@@ -78,8 +78,15 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True)
+class Drain:
+    """Take nothing new and go on with what there is. A Stop follows once that is over, or after so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Leave the loop before the next step."""
 
 
-Order = Add | Cancel | Control | Drop | DropAll | Refuse | Stop
+Order = Add | Cancel | Control | Drain | Drop | DropAll | Refuse | Stop

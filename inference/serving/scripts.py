@@ -72,17 +72,17 @@ return {'claimed', epoch, attempts, redis.call('EXISTS', KEYS[2]), log}
 """
 )
 
-# KEYS feed, requests, prefix of logs, prefix of cancel flags, the engine's totals. ARGV feed length, seconds to keep, tokens,
-# then six an entry: kind, request id, epoch, token, seq, body. Returns the tokens whose claim does not hold any more.
+# KEYS feed, requests, prefix of logs, prefix of cancel flags, the engine's totals. ARGV feed length, seconds to keep,
+# counts, then six an entry: kind, request id, epoch, token, seq, body. Returns the tokens whose claim holds no more.
 # An entry that is there already under our own claim was written before a connection broke: not refused, not fed again.
 # What is written is counted in the same step, so that no count ever differs from the logs. An entry brings one token of
-# an answer, or what `tokens` has under its place from 0: a JSON object of pairs, tokens of the prompt and of the answer.
+# an answer, or what `counts` (a JSON object) has under its place, from 0: tokens of the prompt, and of the answer.
 PUBLISH = (
     _LAST
     + f"""
 local refused, events = {{}}, {{}}
 local prompt_tokens, generation_tokens = 0, 0
-local tokens = cjson.decode(ARGV[3])
+local counts = cjson.decode(ARGV[3])
 for i = 4, #ARGV, 6 do
   local kind, id, epoch, token, seq, body = unpack(ARGV, i, i + 5)
   local out = KEYS[3] .. id
@@ -95,7 +95,7 @@ for i = 4, #ARGV, 6 do
       if epoch_of(last_of(out)) ~= tonumber(epoch) then refused[#refused + 1] = token end
     else
       events[#events + 1] = body
-      local pair = tokens[tostring((i - 4) / 6)] or {{0, 1}}
+      local pair = counts[tostring((i - 4) / 6)] or {{0, 1}}
       prompt_tokens, generation_tokens = prompt_tokens + pair[1], generation_tokens + pair[2]
       if kind == 'finish' then
         local entry = redis.call('XRANGE', out, '0-1', '0-1')[1]

@@ -20,7 +20,7 @@ from inference.serving.link import BrokerLink
 from inference.serving.logs import Claim, Event, Outgoing
 from inference.serving.lost import EndedRuns
 from inference.serving.messages import Control, EngineStatus, Finish
-from inference.serving.orders import Add, Cancel, Drop, DropAll, Order, Refuse, Stop
+from inference.serving.orders import Add, Cancel, Drain, Drop, DropAll, Order, Refuse, Stop
 from inference.serving.queue_news import QueueNews
 
 log = logging.getLogger("batchscope.engine")
@@ -51,6 +51,7 @@ class Worker:
             settings={
                 **status.settings,
                 **engine.controls.settings,
+                "max_model_len": engine.max_model_len,  # the model's own, where no other was set
                 "most": engine.controls.most.to_mapping(),
             },
             progress_at=time.time(),
@@ -61,7 +62,7 @@ class Worker:
         self._link.serve(self._engine.tokenizer, self._engine.config.max_num_seqs)
         while True:
             is_news = self._obey()
-            if self._stopping:
+            if self._stopping or (self._status.draining and self._engine.controls.paused):  # nothing would end
                 self._hand_over()
                 return
             if self._engine.has_work and (is_news or self._engine.seconds_to_next_step() <= 0):
@@ -96,6 +97,9 @@ class Worker:
                 self._cancel(request_id)
             case Control():
                 self._control(order)
+            case Drain(seconds):
+                self._status = self._link.status = replace(self._status, draining=True)
+                self._link.drain(seconds)
             case Drop(token):
                 for request_id in [r for r, claim in self._claims.items() if claim.token == token]:
                     self._drop(request_id)

@@ -25,7 +25,7 @@ from inference.serving.faults import count_faults
 from inference.serving.ledger_store import LedgerKeep
 from inference.serving.link import BrokerLink
 from inference.serving.messages import EngineStatus
-from inference.serving.orders import Order, Stop
+from inference.serving.orders import Drain, Order, Stop
 from inference.serving.step_loop import Worker
 from inference.text.errors import TokenizerError
 
@@ -42,10 +42,12 @@ def run_worker(
     name: str,
     make_engine: Callable[[EngineConfig], Any] | None = None,
     keep: LedgerKeep | None = None,
+    drain_timeout: float = 0.0,
 ) -> int:
     """Run one engine against a broker until SIGTERM or SIGINT; the exit status. Call it from the main thread.
 
-    `make_engine` stands in for the engine in tests; `keep` says how much of the ledger is kept, and where.
+    `make_engine` stands in for the engine in tests; `keep` says how much of the ledger is kept, and where;
+    `drain_timeout`, for how many seconds at most it goes on with what it has; a second signal ends that.
     """
     status = EngineStatus(
         name=name,
@@ -59,11 +61,14 @@ def run_worker(
     )
     orders: SimpleQueue[Order] = SimpleQueue()
     loading = True
+    draining = drain_timeout <= 0
 
     def on_signal(*_: Any) -> None:
+        nonlocal draining
         if loading:  # nothing runs yet that would have to be given back
             raise SystemExit(0)
-        orders.put(Stop())
+        orders.put(Stop() if draining else Drain(drain_timeout))
+        draining = True
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)

@@ -21,7 +21,7 @@ _RECORD = {
     **{"n": 4121, "epoch": 1795917600, "started_at": 1795917655.25, "t0": 55250.1},
     **{"schedule": 0.05, "forward": 5.1, "sample": 0.3, "commit": 0.1, "policy": "continuous"},
     **{"rows": [{**_ROW, "drafted": 0, "accepted": 0}], "waiting_total": 1},
-    "waiting": [{**_WAITING, "detail": "needs 12 blocks, 9 are free", "tokens": 190}],
+    "waiting": [{**_WAITING, "detail": "needs 12 blocks, 9 are free", "tokens": 190, "since": 54120.4}],
     **{"preempted": [], "finished": [], "kv": _KV, "budget": {"used": 1, "limit": 512}},
     **{"seats": 64, "idle": [], "padding": 0, "blocks": [[17, 1, 0, _ID]]},
 }

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
+from functools import wraps
 from math import ceil
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.utils.translation import gettext as _
+from django.views.decorators.csrf import csrf_exempt
 
 from inference.config import RequestRefused
 from playground import metrics
 
+View = Callable[..., Coroutine[Any, Any, HttpResponseBase]]
 STATUS_OF_CODE = {
     "bad_json": 400,
     "bad_message": 400,
@@ -50,6 +55,19 @@ def method_not_allowed(request: HttpRequest, allowed: str) -> JsonResponse:
     answer = json_error("method_not_allowed", _("This address does not answer to %s.") % request.method)
     answer["Allow"] = allowed
     return answer
+
+
+def only_read(view: View) -> View:
+    """For what programs read: whatever would write is told so, and not that a form has expired."""
+
+    @csrf_exempt  # nothing is written
+    @wraps(view)
+    async def read(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if request.method not in ("GET", "HEAD"):
+            return method_not_allowed(request, "GET, HEAD")
+        return await view(request, *args, **kwargs)
+
+    return read
 
 
 def wants_json(request: HttpRequest) -> bool:

@@ -12,17 +12,20 @@ import time
 from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, JsonResponse
-from django.views.decorators.http import require_safe
 
+from playground.drain import get_drain
 from playground.gateway import get_gateway
+from playground.http.errors import only_read
 from playground.verdicts import verdict
 
 ANSWER_WITHIN = 3.0  # seconds for the broker to tell
 
 
 @login_not_required
-@require_safe
+@only_read
 async def health(request: HttpRequest) -> JsonResponse:
+    if get_drain().is_draining:
+        return _answer("draining")
     try:
         async with asyncio.timeout(ANSWER_WITHIN):
             gateway = get_gateway()
@@ -34,7 +37,14 @@ async def health(request: HttpRequest) -> JsonResponse:
 
 
 @login_not_required
-@require_safe
+@only_read
+async def ready(request: HttpRequest) -> JsonResponse:
+    """This web process takes new work. Says nothing about an engine: they are the same for all web processes."""
+    return _answer("draining" if get_drain().is_draining else "ok")
+
+
+@login_not_required
+@only_read
 async def live(request: HttpRequest) -> JsonResponse:
     """The web process runs. Says nothing about an engine."""
     return _answer("ok")

@@ -12,21 +12,20 @@ from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_safe
 
 from inference.serving.client import UNREACHABLE
 from playground.access.bearer import bearer_of
 from playground.access.callers import METRICS, Caller, may
 from playground.access.keys import caller_of_key
 from playground.gateway import get_gateway
-from playground.http.errors import json_error
+from playground.http.errors import json_error, only_read
 from playground.metrics.exposition import exposition
 
 ANSWER_WITHIN = 3.0  # seconds for the broker to tell
 
 
 @login_not_required  # checked here: scrapers have keys, not sessions
-@require_safe
+@only_read
 async def metrics(request: HttpRequest) -> HttpResponse:
     caller = await _caller(request)
     if caller is None:

@@ -1,7 +1,9 @@
 """Daphne's HTTP requests with bodies that are bounded as they come in.
 
 Daphne itself keeps a body of any size in a temporary file before anybody may look at it. Here one over the limit is
-answered with 413 as soon as that is known, and the rest of it is thrown away.
+answered with 413 as soon as that is known, and the rest of it is thrown away. Twisted reads whatever calls itself a
+form, on the loop and for seconds, though nobody asks for the result; here it doesn't. And Daphne lets any client say
+below which path this service is, by which an address would have as many names as a proxy has rules for it.
 Must not know: Django, what is asked or answered. Import it once Twisted's reactor is installed.
 """
 
@@ -23,7 +25,7 @@ class BoundedRequest(WebRequest):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._received = 0
         self._given_up: asyncio.TimerHandle | None = None  # the timer of a client whose body is not wanted
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, parsePOSTFormSubmission=False, **kwargs)
 
     def gotLength(self, length: int | None) -> None:
         super().gotLength(length)
@@ -38,6 +40,7 @@ class BoundedRequest(WebRequest):
             super().handleContentChunk(data)
 
     def process(self) -> Any:
+        self.requestHeaders.removeHeader(b"Daphne-Root-Path")
         if self._given_up is None:
             return super().process()
         self.channel.loseConnection()

@@ -75,7 +75,7 @@ class Reading:
         yield "kv_cache_usage_perc", (), kv["used"] / kv["total"] if kv.get("total") else 0.0
         for name in ("used", "cached", "free"):
             yield "kv_blocks", (name,), kv.get(name, 0)
-        for name, word in (("ready", "ok"), ("loading", "loading"), ("failed", "failed"), ("hung", "hung")):
+        for name, word in (("ready", "ok"), *((word, word) for word in ("draining", "loading", "failed", "hung"))):
             yield "engine_state", (name,), float(state == word)
         yield "engine_busy", (), float(engine.busy)
         yield "engine_paused", (), float(engine.paused)

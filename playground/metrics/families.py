@@ -32,7 +32,9 @@ GAUGES = (
     Family("num_requests_waiting", "gauge", "Requests that wait in the engine."),
     Family("kv_cache_usage_perc", "gauge", "Part of the KV blocks that requests hold, 0 to 1."),
     Family("kv_blocks", "gauge", "KV blocks by state: used, cached, free.", ("state",)),
-    Family("engine_state", "gauge", "1 for the state that it is in: ready, loading, failed, hung.", ("state",)),
+    Family(
+        "engine_state", "gauge", "1 for the state that it is in: ready, draining, loading, failed, hung.", ("state",)
+    ),
     Family("engine_busy", "gauge", "1 while it has work."),
     Family("engine_paused", "gauge", "1 while staff has paused it."),
     Family("engine_progress_age_seconds", "gauge", "Since the last finished iteration, while it has work; else 0."),

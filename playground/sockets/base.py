@@ -6,6 +6,7 @@ A message handler must be quick: the next frame is heard when it returns. What l
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Coroutine
 from typing import Any, ClassVar
@@ -20,11 +21,13 @@ from django.db import Error
 from playground import metrics
 from playground.access.callers import GENERATE
 from playground.access.live_rights import standing_of
-from playground.gateway import get_gateway
+from playground.drain import get_drain
+from playground.gateway import Gateway, get_gateway
+from playground.served import longest_request
 from playground.sockets.doors import enter
 from playground.sockets.flow import Flow
 from playground.sockets.frames import decode, labels_of
-from playground.sockets.message_rate import ACK, MessageRate
+from playground.sockets.message_rate import ACK, ONE, MessageRate
 from playground.sockets.protocol import (
     Ack,
     Draining,
@@ -43,8 +46,10 @@ UNAUTHORIZED = 4401
 FORBIDDEN = 4403
 RESTARTS, LATER, ABUSE = 1012, 1013, 1008  # of RFC 6455's registry
 _WORDS = {UNAUTHORIZED: "unauthorized", FORBIDDEN: "forbidden", RESTARTS: "draining", LATER: "rate_limited"}
+STOPS = (RESTARTS, "this server is about to stop; connect again")
 INTERNAL = "Something went wrong on the server. The log has the details."
 STOPPED_READING = "nothing could be sent for 30 seconds; connect again and resume your requests with after_seq"
+DECODED_AT_ONCE = 32 << 10  # characters of a frame that are read on the loop; more would hold up other streams
 UNSENT = "batchscope.unsent"  # in ASGI's extensions: asks how many bytes the server holds for this client
 
 log = logging.getLogger(__name__)
@@ -87,9 +92,8 @@ class Socket(AsyncWebsocketConsumer):
 
     async def _refusal(self) -> tuple[int, str] | None:
         """The code and the words to close with, if this client may not be here."""
-        sockets = get_open_sockets()
-        if sockets.is_draining:
-            return RESTARTS, "this server is about to stop; connect again"
+        if get_drain().is_draining:
+            return STOPS
         try:
             caller, allowed = await database(enter)(self.scope, self.right)
         except Error as error:  # of the database
@@ -101,28 +105,33 @@ class Socket(AsyncWebsocketConsumer):
             return FORBIDDEN, "this account or key has no right to be here"
         session: Any = self.scope.get("session")
         self.caller, self.standing = caller, standing_of(caller, self.right, getattr(session, "session_key", None))
-        words = sockets.admit(self)
+        if get_drain().is_draining:  # by now
+            return STOPS
+        words = get_open_sockets().admit(self)
         return (LATER, words) if words else None
 
     async def opened(self) -> None:
         gateway = get_gateway()
         await gateway.ensure_started()
-        await self.send_message(Hello(model=settings.BATCHSCOPE.model_name, limits=_limits()))
+        await self.send_message(Hello(model=settings.BATCHSCOPE.model_name, limits=await _limits(gateway)))
 
     async def websocket_receive(self, message: Any) -> None:
         if not self._open:
             return
-        if self._rate.take():
-            await self._guarded(self._handle(message.get("text"), message.get("bytes")))
+        text = message.get("text")
+        if self._rate.take(len(text or "")):
+            await self._guarded(self._handle(text, message.get("bytes")))
         elif self._rate.is_abuse:
             await self.close(ABUSE, f"more than {self._rate.per_second} messages a second, for many seconds")
         else:
-            words = f"more than {self._rate.per_second} messages a second came on this socket; this one was not read"
-            ref, request_id = labels_of(message.get("text"))
-            await self.send_error(ProtocolError("rate_limited", words, ref, request_id))
+            words = f"more than {self._rate.per_second} messages a second came on this socket, large ones counted as "
+            words += f"one for each {ONE >> 10} KiB; this one was not read"
+            ref, request_id = labels_of(text)
+            await self.send_error(ProtocolError("rate_limited", words, ref, request_id, self._rate.seconds_left))
 
     async def _handle(self, text: str | None, data: bytes | None) -> None:
-        received = decode(text, data)
+        large = text is not None and len(text) > DECODED_AT_ONCE
+        received = await asyncio.to_thread(decode, text, data) if large else decode(text, data)
         if isinstance(received, Ack):
             self._rate.give_back(1 - ACK)
         handler = getattr(self, f"on_{received.type}", None)
@@ -157,7 +166,8 @@ class Socket(AsyncWebsocketConsumer):
 
     async def send_error(self, error: ProtocolError) -> None:
         metrics.refused(error.code)
-        frame = ErrorFrame(code=error.code, message=str(error), ref=error.ref, request_id=error.request_id)
+        labels = {"ref": error.ref, "request_id": error.request_id}
+        frame = ErrorFrame(code=error.code, message=str(error), retry_after=error.retry_after, **labels)
         await self.send_message(frame)
 
     async def send_message(self, message: ServerModel) -> None:
@@ -190,8 +200,15 @@ class Socket(AsyncWebsocketConsumer):
     async def end_of_rights(self) -> None:
         await self.close(UNAUTHORIZED, "you have signed out, or your rights or your key have changed")
 
-    async def drain(self) -> None:
+    @property
+    def is_busy(self) -> bool:
+        """Whether something that has an end is under way here."""
+        return False
+
+    async def announce_end(self) -> None:
         await self.send_text(Draining().frame())
+
+    async def dismiss(self) -> None:
         await self.close(RESTARTS, "this server stops; connect again and resume your requests")
 
     async def _stopped_reading(self) -> None:
@@ -201,11 +218,11 @@ class Socket(AsyncWebsocketConsumer):
     async def websocket_disconnect(self, message: Any) -> None:
         self._open, self._code = False, self._code or message.get("code")
         self.flow.close()
-        if get_open_sockets().is_draining:
+        if self._code == RESTARTS and get_drain().is_draining:
             raise StopConsumer
         await self._work.end()
         raise StopConsumer
 
 
-def _limits() -> Limits:
-    return Limits(max_model_len=settings.BATCHSCOPE.max_model_len)
+async def _limits(gateway: Gateway) -> Limits:
+    return Limits(max_model_len=await longest_request(gateway.client))

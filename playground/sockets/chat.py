@@ -51,6 +51,10 @@ class ChatSocket(Socket):
         self._accepting = asyncio.Lock()  # in the order in which they came
         await super().opened()
 
+    @property
+    def is_busy(self) -> bool:
+        return self._work.is_busy or self.flow.is_busy
+
     async def on_generate(self, message: Generate) -> None:
         """Accepted beside the socket: the next frame is read at once, so that no time of its request is missing."""
         received_at = time.time()
@@ -85,7 +89,7 @@ class ChatSocket(Socket):
                 key=self.caller.key,
             )
         except RequestRefused as error:
-            raise ProtocolError(error.code, str(error)) from None
+            raise ProtocolError(error.code, str(error), retry_after=error.retry_after) from None
         except DatabaseError:
             log.exception("accept_failed", extra={"code": "engine_unavailable"})
             words = "the request could not be stored just now, so it was not accepted; send it again later"

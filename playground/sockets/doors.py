@@ -20,6 +20,7 @@ from playground.sockets.origin import host_is_ours
 
 PROGRAMS_ONLY = "/ws/v1/"
 EITHER = "/ws/scheduler/"
+WITHOUT_SLASH = (PROGRAMS_ONLY.rstrip("/"), EITHER.rstrip("/"))
 BEARER = "batchscope.bearer"  # in the scope of those that came by the door of programs: the key, or ""
 
 
@@ -30,6 +31,8 @@ class Doors:
         self._programs, self._browsers, self._hosts = programs, browsers, allowed_hosts
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> Any:
+        if scope["path"] in WITHOUT_SLASH:  # as programs' addresses are often written; else they would get a bare 403
+            scope = {**scope, "path": scope["path"] + "/"}
         secret = bearer_of(scope["headers"])
         if scope["path"] != PROGRAMS_ONLY and not (scope["path"] == EITHER and secret is not None):
             return await self._browsers(scope, receive, send)

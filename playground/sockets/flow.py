@@ -104,6 +104,11 @@ class Flow:
             pause = min(2 * pause, PAUSES[1])
 
     @property
+    def is_busy(self) -> bool:
+        """Whether this client has yet to take something."""
+        return bool(self._waiting) or self._unsent() > 0
+
+    @property
     def has_room(self) -> bool:
         return self._unsent() < WINDOW
 

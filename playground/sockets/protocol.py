@@ -16,17 +16,27 @@ PROTOCOL_VERSION = 1
 MAX_FRAME_BYTES = 256 * 1024
 MAX_MESSAGES = 1000
 MAX_REF_LENGTH = 128
+MAX_T_LENGTH = 64
 
 Id = Annotated[str, Field(max_length=64)]
 Ref = Annotated[str, Field(max_length=MAX_REF_LENGTH)]
 
 
 class ProtocolError(ValueError):
-    """A frame that can't be used. `code` is one of the contract's; `ref` and `request_id` where the frame had them."""
+    """A frame that can't be used. `code` is one of the contract's; `ref` and `request_id` where the frame had them;
+    retry_after: seconds, where it can be sent again."""
 
-    def __init__(self, code: str, message: str, ref: str | None = None, request_id: str | None = None) -> None:
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        ref: str | None = None,
+        request_id: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
         super().__init__(message)
         self.code = code
+        self.retry_after = retry_after
         self.ref = ref
         self.request_id = request_id
 
@@ -115,8 +125,18 @@ class Ping(ClientModel):
     """For clients that can't see WebSocket's own pings."""
 
     type: Literal["ping"]
-    t: int | float | Annotated[str, Field(max_length=64)] | None = None
+    t: int | float | Annotated[str, Field(max_length=MAX_T_LENGTH)] | None = None
     """comes back in `pong`"""
+
+    @field_validator("t", mode="before")
+    @classmethod
+    def _is_small(cls, value: Any) -> Any:
+        """In words: of a union each kind would say what it is not."""
+        if isinstance(value, str) and len(value) > MAX_T_LENGTH:
+            raise ValueError(f"t of ping has {len(value)} characters; at most {MAX_T_LENGTH} are sent back")
+        if isinstance(value, (bool, list, dict)):
+            raise ValueError(f"t of ping must be a number or a text of at most {MAX_T_LENGTH} characters")
+        return value
 
 
 ClientMessage = Annotated[Generate | Cancel | Resume | Ack | Ping, Field(discriminator="type")]
@@ -243,6 +263,8 @@ class ErrorFrame(ServerModel):
     """for people: what to change, with true numbers"""
     ref: str | None = None
     request_id: str | None = None
+    retry_after: float | None = None
+    """seconds until the same may be sent again; `queue_full` and `rate_limited` without it: waiting helps nothing"""
 
 
 class Pong(ServerModel):

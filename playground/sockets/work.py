@@ -17,6 +17,10 @@ class Work:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._lasting: set[asyncio.Task[None]] = set()
 
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._tasks or self._lasting)
+
     def start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """In place of an older task of this name."""
         self.stop(name)

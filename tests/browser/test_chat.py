@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, WebSocketRoute, expect
 from support.browser import LONG, OpenPage
 
 COMPOSER = "#composer-text"
@@ -85,6 +88,14 @@ async def test_a_reload_in_mid_stream_gives_the_whole_text_and_keeps_the_setting
     await expect(page.locator("#setting-max_tokens")).to_have_value("1000")
 
 
+async def test_a_server_without_room_is_not_a_lost_connection(open_page: OpenPage) -> None:
+    page = await open_page("/")
+    await page.route_web_socket("**/ws/chat/", lambda socket: socket.close(code=1013, reason="8 are allowed"))
+    await page.reload()
+    await expect(page.locator(".toolbar .connection")).to_contain_text("Too many pages open; next try in")
+    await expect(page.locator(".toolbar .connection span[title]")).to_have_attribute("title", re.compile("Close other"))
+
+
 async def test_a_cut_connection_comes_back_and_loses_nothing(open_page: OpenPage) -> None:
     page = await open_page()
     sockets = []
@@ -100,6 +111,67 @@ async def test_a_cut_connection_comes_back_and_loses_nothing(open_page: OpenPage
     await expect(page.locator(RECEIPT)).to_be_visible(timeout=60_000)
     await expect(page.locator(ANSWER)).to_have_text(LONG)
     assert len(sockets) == 2
+
+
+async def test_what_is_sent_while_the_server_drains_is_kept_and_sent_afterwards(open_page: OpenPage) -> None:
+    page = await open_page()
+    sockets: list[tuple[WebSocketRoute, WebSocketRoute]] = []
+    asked: list[int] = []  # by the place of the socket
+
+    def listen(route: WebSocketRoute) -> None:
+        upstream, place = route.connect_to_server(), len(sockets)
+
+        def on_message(message: str | bytes) -> None:
+            if json.loads(message)["type"] == "generate":
+                asked.append(place)
+            upstream.send(message)
+
+        route.on_message(on_message)
+        sockets.append((route, upstream))
+
+    await page.route_web_socket("**/ws/chat/", listen)
+    await page.reload()
+    await page.wait_for_selector("[data-state=live]")
+    route, upstream = sockets[-1]
+    route.send(json.dumps({"type": "draining"}))
+    await expect(page.locator(".notice")).to_contain_text("what you send now is kept")
+    await ask(page, "What is the capital of France?")
+    await expect(page.locator(".turn:last-child")).to_contain_text("Sending")
+    await expect(page.locator(".notice")).to_contain_text("what you send now is kept")
+    assert asked == []
+    await route.close(code=1012)
+    await upstream.close()
+    await expect(page.locator(ANSWER)).to_have_text("The capital of France is Paris.", timeout=60_000)
+    await expect(page.locator(".notice")).to_have_count(0)
+    assert asked == [1]
+
+
+async def test_a_message_that_the_server_refuses_since_it_drains_is_sent_again(open_page: OpenPage) -> None:
+    page = await open_page()
+    sockets: list[tuple[WebSocketRoute, WebSocketRoute]] = []
+
+    def refuse(route: WebSocketRoute) -> None:
+        upstream, place = route.connect_to_server(), len(sockets)
+
+        def on_message(text: str | bytes) -> None:
+            message = json.loads(text)
+            if message["type"] == "generate" and not place:
+                route.send(json.dumps({"type": "error", "code": "draining", "message": "", "ref": message["ref"]}))
+            else:
+                upstream.send(text)
+
+        route.on_message(on_message)
+        sockets.append((route, upstream))
+
+    await page.route_web_socket("**/ws/chat/", refuse)
+    await page.reload()
+    await page.wait_for_selector("[data-state=live]")
+    await ask(page, "What is the capital of France?")
+    await expect(page.locator(".turn:last-child")).to_contain_text("Sending")
+    route, upstream = sockets[-1]
+    await route.close(code=1012)
+    await upstream.close()
+    await expect(page.locator(ANSWER)).to_have_text("The capital of France is Paris.", timeout=60_000)
 
 
 async def test_another_conversation_meanwhile_does_not_stop_the_answer(open_page: OpenPage) -> None:

@@ -15,6 +15,7 @@ from support.server import Answer, Server, scripted_model, serving
 REPLIES = [{"match": "long", "text": LONG}, {"match": "short", "text": "Yes."}]
 RUNNING = "[data-stat=running] .stat-value"
 FEEDBACK = ".controls .feedback"
+POLICY = ".policy:not(.warn)"  # the one in force
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ async def test_under_static_batching_ended_seats_are_seen_idle(open_page: OpenPa
     page = await open_page("/scheduler/")
     await press(page, "static")
     await expect(page.locator(FEEDBACK)).to_have_attribute("data-state", "done")
-    await expect(page.locator(".policy")).to_have_text("static batching", timeout=10_000)
+    await expect(page.locator(POLICY)).to_have_text("static batching", timeout=10_000)
     before = asyncio.create_task(stream(server, "a long one, alone in its batch"))
     await expect(page.locator(RUNNING)).to_have_text("1", timeout=10_000)
     first = [asyncio.create_task(stream(server, text)) for text in ("a long one", "a short one", "short", "short too")]
@@ -49,7 +50,51 @@ async def test_under_static_batching_ended_seats_are_seen_idle(open_page: OpenPa
     await asyncio.gather(*first, late)
     await expect(page.locator(".legend").first).to_contain_text("seat idle, held by its batch")
     await press(page, "continuous")
-    await expect(page.locator(".policy")).to_have_text("continuous batching", timeout=10_000)
+    await expect(page.locator(POLICY)).to_have_text("continuous batching", timeout=10_000)
+
+
+async def test_a_policy_that_must_wait_for_the_batch_is_told(open_page: OpenPage, server: Server) -> None:
+    page = await open_page("/scheduler/")
+    runs = asyncio.create_task(stream(server, "a long one"))
+    await expect(page.locator(RUNNING)).to_have_text("1", timeout=10_000)
+    await press(page, "Pause the engine")
+    await expect(page.locator(".scheduler-bar")).to_contain_text("engine paused", timeout=10_000)
+    await press(page, "static")
+    bar, pressed = page.locator(".scheduler-bar"), page.locator(".choice [aria-pressed=true]").first
+    await page.reload()  # the engine itself says so
+    await expect(bar).to_contain_text("switching to static when the batch ends", timeout=15_000)
+    await expect(page.locator(POLICY)).to_have_text("continuous batching")
+    await expect(pressed).to_have_text("static")
+    await press(page, "continuous")
+    await expect(bar).not_to_contain_text("switching", timeout=10_000)
+    await press(page, "Resume the engine")
+    await asyncio.wait_for(runs, 30)
+
+
+async def test_who_waits_for_a_paused_engine_waits_on_and_its_blocks_can_change(
+    open_page: OpenPage, server: Server
+) -> None:
+    page = await open_page("/scheduler/")
+    await press(page, "Pause the engine")
+    await expect(page.locator(".scheduler-bar")).to_contain_text("engine paused", timeout=10_000)
+    figures = page.locator("[data-stat=kv] .stat-sub")
+    before = await figures.inner_text()
+    await page.get_by_label("KV blocks", exact=True).fill("128")
+    await press(page, "Apply")
+    await expect(figures).not_to_have_text(before, timeout=15_000)
+    await expect(page.get_by_label("KV blocks", exact=True)).to_have_value("128")
+    waits = asyncio.create_task(stream(server, "a short one"))
+    time = page.locator("[data-testid=waiting] .queue-time")
+    shown = await time.inner_text()
+    await expect(time).not_to_have_text(shown, timeout=10_000)  # though no iteration comes
+    await page.get_by_label("KV blocks", exact=True).fill("5")
+    await press(page, "Apply")
+    await expect(page.locator(FEEDBACK)).to_have_attribute("data-state", "refused", timeout=15_000)
+    await expect(page.get_by_label("KV blocks", exact=True)).to_have_value("5")  # to be mended, not typed again
+    await page.get_by_label("KV blocks", exact=True).fill("256")
+    await press(page, "Apply")
+    await press(page, "Resume the engine")
+    await asyncio.wait_for(waits, 20)
 
 
 async def test_the_engine_is_paused_stepped_and_goes_on(open_page: OpenPage, server: Server) -> None:

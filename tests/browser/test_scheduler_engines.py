@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -36,19 +38,24 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def server(model: str) -> Iterator[Server]:
     """What `serve` starts, and another engine beside it."""
-    with serving(model=model, max_num_seqs="4") as running:
-        env = {name: value for name, value in os.environ.items() if not name.startswith(OWN)}
-        env |= {
-            "BATCHSCOPE_DATA_DIR": str(running.data_dir),
-            "BATCHSCOPE_REDIS_URL": url_of(runtime_folder(running.data_dir)),
-            "BATCHSCOPE_MODEL": model,
-            "BATCHSCOPE_MAX_NUM_SEQS": "4",
-            "OMP_NUM_THREADS": "1",
-        }
-        second = subprocess.Popen([sys.executable, str(ROOT / "manage.py"), "engine", "--name", NAMES[1]], env=env)
+    with serving(model=model, max_num_seqs="4") as running, another_engine(running, model, NAMES[1]):
         yield running
-        second.terminate()
-        second.wait(30)
+
+
+@contextlib.contextmanager
+def another_engine(server: Server, model: str, name: str) -> Iterator[subprocess.Popen[bytes]]:
+    env = {key: value for key, value in os.environ.items() if not key.startswith(OWN)}
+    env |= {
+        "BATCHSCOPE_DATA_DIR": str(server.data_dir),
+        "BATCHSCOPE_REDIS_URL": url_of(runtime_folder(server.data_dir)),
+        "BATCHSCOPE_MODEL": model,
+        "BATCHSCOPE_MAX_NUM_SEQS": "4",
+        "OMP_NUM_THREADS": "1",
+    }
+    process = subprocess.Popen([sys.executable, str(ROOT / "manage.py"), "engine", "--name", name], env=env)
+    yield process
+    process.terminate()
+    process.wait(30)
 
 
 async def stream(server: Server, text: str) -> None:
@@ -72,3 +79,35 @@ async def test_two_engines_are_seen_together_and_each_alone(open_page: OpenPage,
     await expect(page.locator("[data-testid=tape]")).to_be_visible()
     await expect(choice).to_have_value(NAMES[1])
     await expect(page.locator("[data-testid=inspector] .badge")).to_have_text("latest")
+
+
+async def test_the_history_of_an_engine_that_was_killed_is_still_looked_at(
+    open_page: OpenPage, server: Server, model: str
+) -> None:
+    gone = "engine-3"
+    page = await open_page("/scheduler/")
+    bar, inspector = page.locator(".scheduler-bar"), page.locator("[data-testid=inspector]")
+    choice = page.locator(".engine-choice select")
+    with another_engine(server, model, gone) as engine:
+        await expect(choice.locator("option")).to_have_text([*NAMES, gone, "all engines"], timeout=60_000)
+        await choice.select_option(gone)
+        await expect(bar.locator(".warn")).to_have_count(0, timeout=60_000)  # it has loaded
+        streams = [asyncio.create_task(stream(server, f"A long one, number {n}")) for n in range(12)]
+        await expect(page.locator("[data-stat=running] .stat-value")).to_have_text("4", timeout=30_000)
+        await page.get_by_role("button", name="Hold the picture").click()
+        await page.locator("[data-testid=tape]").focus()
+        await page.keyboard.press("ArrowLeft")
+        epoch, n = [await inspector.get_attribute(name) for name in ("data-epoch", "data-n")]
+        engine.send_signal(signal.SIGKILL)
+        await expect(bar).to_contain_text("not running", timeout=30_000)
+    await expect(inspector).to_have_attribute("data-n", n)
+    await expect(choice).to_have_value(gone)
+    link = f"/scheduler/?engine={gone}&epoch={epoch}&n={n}"
+    assert page.url == server.base_url + link
+    await asyncio.gather(*streams)
+    later = await open_page(link)
+    await expect(later.locator("[data-testid=inspector]")).to_have_attribute("data-epoch", epoch, timeout=15_000)
+    await expect(later.locator("[data-testid=inspector]")).to_have_attribute("data-n", n)
+    await expect(later.locator(".scheduler-bar")).to_contain_text("not running")
+    await later.get_by_role("button", name="Back to live").click()
+    await expect(later.locator("[data-testid=tape]")).to_contain_text("This engine is not running")

@@ -149,6 +149,15 @@ async def test_a_link_lands_in_its_iteration_and_the_time_bar_reaches_the_oldest
     await compare(page, server)
 
 
+async def test_a_link_to_what_is_not_kept_says_so_and_names_nothing_else(open_page: OpenPage, server: Server) -> None:
+    await stream(server, "What is the capital of France?")
+    epoch = (await ledger(server, "iterations/"))["newest"][0]
+    for link in ("?epoch=1&n=3", f"?epoch={epoch}&n=0"):
+        page = await open_page(f"/scheduler/{link}")
+        await expect(page.locator(".standing")).to_have_text(f"Iteration {link[-1]} is not kept.")
+        await expect(page).to_have_url(f"{server.base_url}/scheduler/")
+
+
 async def test_a_link_to_a_request_opens_its_card_at_its_first_iteration(open_page: OpenPage, server: Server) -> None:
     request_id = await stream(server, "What is the capital of France?")
     page = await open_page(f"/scheduler/?request={request_id}")

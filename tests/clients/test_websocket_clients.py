@@ -63,6 +63,28 @@ async def test_a_wrong_key_is_said_once(run_client: Any, proxy: Proxy) -> None:
     assert proxy.connections == 1
 
 
+async def test_why_it_is_sent_away_is_said(run_client: Any) -> None:
+    """And it comes back; a second later, or it would be nothing but work for the server."""
+    connections = []
+
+    async def talk(socket: ServerConnection) -> None:
+        connections.append(socket)
+        if len(connections) < 3:
+            await socket.close(1013, "your account has 8 sockets open, and 8 are allowed")
+            return
+        await socket.send(json.dumps({"type": "hello"}))
+        await socket.recv()
+        await socket.send(json.dumps({"type": "accepted", "ref": "1", "request_id": "r", "position": 0}))
+        await socket.send(json.dumps({"type": "finished", "request_id": "r", "seq": 1, "finish_reason": "stop"}))
+        await socket.wait_closed()
+
+    async with serve(talk, "127.0.0.1", 0) as server:
+        program = await run_client("Hi", server.sockets[0].getsockname()[1])
+        status, printed, said = await program.end()
+    assert (status, printed, said.count("8 are allowed"), len(connections)) == (0, "", 2, 3)
+    assert said.endswith("[stop]\n")
+
+
 async def test_what_they_send(run_client: Any) -> None:
     """To a server that sends joined deltas, stops in mid-answer and goes on."""
     heard: list[dict[str, Any]] = []
@@ -90,7 +112,8 @@ async def test_what_they_send(run_client: Any) -> None:
 
     async with serve(talk, "127.0.0.1", 0) as server:
         program = await run_client("Hi", server.sockets[0].getsockname()[1])
-        assert await program.end() == (0, "abcde", "\n[stop]\n")
+        status, printed, said = await program.end()
+        assert (status, printed, said.strip()) == (0, "abcde", "[stop]")
     assert heard[0]["messages"] == [{"role": "user", "content": "Hi"}]
     assert [(message["type"], message.get("seq", message.get("after_seq"))) for message in heard] == [
         *(("generate", None), ("ack", 1), ("ack", 4), ("resume", 4), ("ack", 5))

@@ -87,6 +87,24 @@ def test_a_stream_beside_it_does_not_stir(lasting_server: Server, http: httpx.Cl
     assert answer.json()["choices"][0]["message"]["content"] == story(5)
 
 
+@pytest.mark.parametrize(
+    "kind", ["application/x-www-form-urlencoded", "multipart/form-data", "multipart/form-data; boundary=b", "a/b"]
+)
+def test_a_body_is_no_form_whatever_it_calls_itself(http: httpx.Client, kind: str) -> None:
+    """Reading a megabyte as a form would take seconds, in which no stream goes on."""
+    answer = http.post("/v1/completions", content=b'{"prompt": "story 5 please"}', headers={"Content-Type": kind})
+    assert answer.status_code == 200
+    answer = http.post("/v1/completions", content=b"--b\r\nno form", headers={"Content-Type": kind})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_json")
+
+
+def test_a_client_does_not_say_where_the_service_is(lasting_server: Server) -> None:
+    for root in (b"/x", b"\xff"):
+        header = {"Daphne-Root-Path": root}
+        assert httpx.get(f"{lasting_server.base_url}/x/health/live", headers=header).status_code == 404
+        assert httpx.get(f"{lasting_server.base_url}/health/live", headers=header).status_code == 200
+
+
 LENGTHS = {
     "more than is sent": (b"Content-Length: 100\r\n\r\n{}", b""),
     "less than is sent": (b"Content-Length: 2\r\n\r\n{}and more", b"HTTP/1.1 400"),

@@ -1,45 +1,15 @@
 """Two web processes and one engine: each web answers for all, at once, also right after everything was cancelled."""
 
-import contextlib
-import os
-import subprocess
-import sys
 import time
 
 import httpx
 import websockets
 from prometheus_client.parser import text_string_to_metric_families
-from support.server import ROOT, Answer, Chat, free_port
+from support.server import Answer, Chat
+from support.webs import second_web
 
 GAUGES = ("num_requests_running", "num_requests_waiting", "requests_unclaimed", "kv_cache_usage_perc", "engine_busy")
 STREAMS = 40
-
-
-@contextlib.contextmanager
-def second_web(server, **settings):
-    """Another web process on the same broker, database and data folder; its address."""
-    port = free_port()
-    env = {name: value for name, value in os.environ.items() if not name.startswith("BATCHSCOPE_")}
-    env.pop("DJANGO_SETTINGS_MODULE", None)
-    env |= {
-        "BATCHSCOPE_DATA_DIR": str(server.data_dir),
-        "BATCHSCOPE_REDIS_URL": f"unix://{server.data_dir}/run/broker.sock",
-        "BATCHSCOPE_PORT": str(port),
-        **{f"BATCHSCOPE_{name.upper()}": value for name, value in settings.items()},
-    }
-    process = subprocess.Popen([sys.executable, str(ROOT / "manage.py"), "web"], env=env)
-    try:
-        address = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            with contextlib.suppress(httpx.TransportError):
-                if httpx.get(address + "/health/live").status_code == 200:
-                    break
-            time.sleep(0.05)
-        yield address
-    finally:
-        process.kill()
-        process.wait()
 
 
 def scrape(server, address):
@@ -66,7 +36,7 @@ async def test_each_answers_for_all(make_server):
     server = make_server(**few)
     server.start().login()
     cookie = "; ".join(f"{name}={value}" for name, value in server.cookies.items())
-    with second_web(server, **few) as other:
+    with second_web(server) as other:
         both = (server.base_url, other)
         socket = other.replace("http", "ws") + "/ws/chat/"
         async with websockets.connect(socket, origin=other, additional_headers={"Cookie": cookie}) as connection:

@@ -1,5 +1,6 @@
 """`serve` ends, in every way it can, and leaves nothing running; and it does not begin what can't work."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -7,6 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
+import websockets
+from support.api_keys import manage
 from support.server import Answer
 
 
@@ -39,15 +42,38 @@ async def read_some(chat, request_id, count):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_in_mid_stream_stops_all(serve_process, number):
+async def test_a_signal_in_mid_stream_stops_all_once_the_answer_is_whole(serve_process, number):
     pids = serve_process.children().values()
     assert len(pids) == 3
     async with serve_process.chat() as chat:
-        await read_some(chat, await chat.generate("story 1 please", max_tokens=600), 3)
+        answer = Answer()
+        request_id = await chat.generate("story 1 please", max_tokens=100)
+        while answer.seq < 20:
+            answer.take(await chat.receive())
         serve_process.process.send_signal(number)
-        assert serve_process.wait() == 0
+        await chat.read(request_id, answer)
+        assert answer.finished["usage"]["completion_tokens"] == 100
+        assert await asyncio.to_thread(serve_process.wait) == 0
+        await chat.connection.wait_closed()
+        assert chat.connection.close_code == 1012
     assert alive(pids) == []
     assert not (serve_process.data_dir / "run" / "broker.sock").exists()
+    line = "waiting for 1 answer under way, 30 s at most; Ctrl-C once more stops at once"
+    assert line in serve_process.lines
+
+
+async def test_a_paused_engine_keeps_nobody_waiting(make_server):
+    server = make_server(drain_timeout="600").start()
+    server.login()
+    async with server.chat() as chat:
+        await asyncio.to_thread(manage, server, "control", "pause")
+        request_id = await chat.generate("story 1 please", max_tokens=600)
+        await chat.receive_type("queued")
+        server.process.terminate()
+        with pytest.raises(websockets.ConnectionClosed) as closed:
+            await chat.read(request_id, Answer())
+        assert closed.value.rcvd.code == 1012
+    assert server.wait() == 0
 
 
 def test_a_second_signal_does_not_wait(serve_process):

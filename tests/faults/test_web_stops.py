@@ -12,8 +12,8 @@ from support.raw_socket import RawSocket
 from support.server import Answer, Chat, Server
 
 
-async def last_words(chat: Chat, answer: Answer) -> tuple[str, int, str]:
-    """The type of the last frame before the close, and the close's code and reason."""
+async def last_words(chat: Chat, answer: Answer) -> tuple[bool, bool, int, str]:
+    """Whether it is told before the close, and whether an answer ends; the close's code and reason."""
     kinds = []
 
     async def listen() -> None:
@@ -26,12 +26,16 @@ async def last_words(chat: Chat, answer: Answer) -> tuple[str, int, str]:
     with pytest.raises(websockets.ConnectionClosed) as closed:
         await listen()
     assert closed.value.rcvd is not None, "cut off without a word"
-    return kinds[-1], closed.value.rcvd.code, closed.value.rcvd.reason
+    return "draining" in kinds, "finished" in kinds, closed.value.rcvd.code, closed.value.rcvd.reason
 
 
 @pytest.mark.parametrize("whom", ["web", "serve"])
-async def test_sigterm_is_told_to_every_socket(whom: str, serve_process: Server, story: Any) -> None:
-    server = serve_process
+async def test_at_the_end_of_its_time_it_closes_every_socket_with_a_word(
+    whom: str, make_server: Any, story: Any
+) -> None:
+    """The time of the web runs out; that of serve is ended by a second signal."""
+    server = make_server(drain_timeout="0.5" if whom == "web" else "600").start()
+    server.login()
     answer = Answer()
     async with server.chat() as streaming, server.chat() as idle, server.chat("/ws/scheduler/") as viewer:
         request_id = await streaming.generate("story 1 please", max_tokens=600, temperature=0)
@@ -39,9 +43,11 @@ async def test_sigterm_is_told_to_every_socket(whom: str, serve_process: Server,
             answer.take(await streaming.receive())
         await viewer.receive_type("snapshot")
         os.kill(server.children()["web"] if whom == "web" else server.process.pid, signal.SIGTERM)
-        readers = ((streaming, answer), (idle, Answer()), (viewer, Answer()))
-        told = [await last_words(chat, reader) for chat, reader in readers]
-    assert told == [("draining", 1012, "this server stops; connect again and resume your requests")] * 3
+        told = [await last_words(chat, Answer()) for chat in (idle, viewer)]
+        if whom == "serve":
+            server.process.terminate()
+        told.append(await last_words(streaming, answer))
+    assert told == [(True, False, 1012, "this server stops; connect again and resume your requests")] * 3
     if whom == "serve":
         assert server.wait() == 0
         return

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { applyIterations, applySnapshot } from "../../static/src/scheduler/feed.js";
+import { applyIterations, applySnapshot, GONE } from "../../static/src/scheduler/feed.js";
 import { rates, rowsOf, seatsUsed } from "../../static/src/scheduler/readings.js";
 import { DECODE, FINISHED, IDLE, KEPT, PREEMPTED, PREFILL } from "../../static/src/scheduler/ring.js";
 import { GAP, Tape } from "../../static/src/scheduler/tape.js";
-import { record, row } from "./support/records.js";
+import { record, row, waits } from "./support/records.js";
 
 test("rows land in their seats, with kind, tokens and marks", () => {
   const tape = new Tape(8);
@@ -226,4 +226,49 @@ test("an order that the engine refused is told until the next snapshot knows bet
   const engines = applySnapshot(new Map(), { engines: [{ ...described, refused }] }, 16);
   assert.deepEqual(engines.get("e1").refused, refused);
   assert.equal(applySnapshot(engines, { engines: [described] }, 16).get("e1").refused, null);
+});
+
+test("an engine that is looked at stays when it goes, and is itself again when it comes back", () => {
+  const described = (engine, records, epoch = 1) => ({ engine, epoch, state: "ready", settings: {}, running: [row("r", 0)], waiting: [], waiting_total: 3, records });
+  const first = applySnapshot(new Map(), { engines: [described("a", [record(1)]), described("b", [record(5)])] }, 16);
+  const second = applySnapshot(first, { engines: [described("a", [])] }, 16, "b");
+  const gone = second.get("b");
+  assert.deepEqual([gone.state, gone.running, gone.waiting, gone.tape.length], [GONE, 0, 0, 1]);
+  const third = applySnapshot(second, { engines: [described("b", [record(1, [], { epoch: 2 })], 2)] }, 16, "b");
+  assert.deepEqual([third.get("b") === gone, gone.state, gone.tape.length, gone.tape.gap[1]], [true, "ready", 2, GAP.restarted]);
+  assert.ok(!applySnapshot(third, { engines: [] }, 16, "a").has("b"));
+});
+
+test("blocks that were made fewer while the engine is paused and at rest are told", () => {
+  const kv = (total) => ({ free: total, cached: 0, used: 0, total });
+  const described = (total) => ({ engine: "a", epoch: 1, paused: true, settings: { kv_blocks: total }, kv: kv(total), running: [], waiting: [], records: [] });
+  const engines = applySnapshot(new Map(), { engines: [{ ...described(100), records: [record(1, [], { kv: kv(100) })] }] }, 16);
+  applySnapshot(engines, { engines: [described(60)] }, 16);
+  assert.equal(engines.get("a").kv.total, 60);
+  applyIterations(engines, { engine: "a", records: [record(2, [], { kv: kv(80) })] }, 16);
+  assert.deepEqual([engines.get("a").kv.total, engines.get("a").settings.kv_blocks], [80, 80]);
+});
+
+test("a policy that was to follow follows no more once it is in force", () => {
+  const settings = { policy: "continuous", next_policy: "static" };
+  const engines = applySnapshot(new Map(), { engines: [{ engine: "a", settings, running: [], waiting: [], records: [record(1)] }] }, 16);
+  assert.equal(engines.get("a").settings.next_policy, "static");
+  applyIterations(engines, { engine: "a", records: [record(2, [], { policy: "static" })] }, 16);
+  assert.deepEqual([engines.get("a").settings.policy, engines.get("a").settings.next_policy], ["static", null]);
+});
+
+test("time in which nothing was computed is idle only if nobody was there", () => {
+  const tape = new Tape(8);
+  tape.push(record(1, [row("a", 0)]));
+  tape.push(record(2, [row("a", 0)], { t0: 5000, finished: [{ request_id: "a", reason: "stop", seat: 0 }] }));
+  tape.push(record(3, [], { t0: 9000, waiting_total: 1 }));
+  tape.push(record(4, [row("b", 0)], { t0: 20_000 }));
+  assert.deepEqual([1, 2, 3].map((c) => tape.gap[c]), [GAP.still, GAP.idle, GAP.still]);
+});
+
+test("how long somebody has waited does not depend on when the page came", () => {
+  const tape = new Tape(8);
+  tape.push(record(500, [], { waiting: [{ ...waits("a"), since: 400 }, waits("b")], waiting_total: 2 }));
+  tape.push(record(501, [], { waiting: [{ ...waits("a"), since: 400 }, waits("b")], waiting_total: 2 }));
+  assert.deepEqual([...tape.extras[1].since], [["a", 400], ["b", 10_000]]);
 });

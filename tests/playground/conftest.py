@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 from inference.scheduling.request import RequestRefused
 from inference.serving.client import BlockMap, Control, RecordLine, Span, line_of
 from inference.serving.messages import Delta, EngineStatus, Finish, Queued
+from playground.drain import get_drain
 from playground.models import InferenceRequest
 
 
@@ -162,11 +163,12 @@ class FakeGateway:
 
 def _gateway_everywhere(monkeypatch: pytest.MonkeyPatch, gateway: FakeGateway) -> None:
     from playground.http import api, control, health, iterations
+    from playground.http.openai import api as programs
     from playground.sockets import base, broadcast, chat, registry, snapshot
 
     broadcast.get_broadcast.cache_clear()  # one of an earlier test has that one's loop
     registry.get_open_sockets.cache_clear()
-    for module in (api, control, health, iterations, base, broadcast, chat, snapshot):
+    for module in (api, programs, control, health, iterations, base, broadcast, chat, snapshot):
         monkeypatch.setattr(module, "get_gateway", lambda: gateway)
 
 
@@ -175,6 +177,11 @@ def gateway(monkeypatch: pytest.MonkeyPatch) -> FakeGateway:
     fake = FakeGateway()
     _gateway_everywhere(monkeypatch, fake)
     return fake
+
+
+@pytest.fixture(autouse=True)
+def nothing_drains() -> None:
+    get_drain.cache_clear()
 
 
 @pytest.fixture(autouse=True)

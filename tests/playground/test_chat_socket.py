@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 import uuid
 from typing import Any
 
@@ -15,7 +16,9 @@ from hypothesis import strategies as st
 from support.sockets import Browser
 
 from inference.scheduling.request import RequestRefused
+from inference.serving.messages import EngineStatus
 from playground.models import Conversation, InferenceRequest
+from playground.sockets import base, frames
 
 pytestmark = pytest.mark.django_db(transaction=True)
 STRANGER = str(uuid.UUID(int=5))
@@ -23,6 +26,14 @@ STRANGER = str(uuid.UUID(int=5))
 
 def say(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
+
+
+async def test_hello_says_how_long_a_request_may_be(alice: User, gateway: Any) -> None:
+    lengths = ({}, {"max_model_len": 8192}, {"max_model_len": 4096})
+    gateway.client.statuses = [EngineStatus(str(n), n, "ready", False, 0.0, settings=s) for n, s in enumerate(lengths)]
+    browser = await Browser.of(alice)
+    assert browser.hello["limits"]["max_model_len"] == 4096
+    await browser.disconnect()
 
 
 async def test_hello(alice: User, gateway: Any) -> None:
@@ -251,6 +262,9 @@ async def test_refusals_keep_their_code(alice: User, gateway: Any) -> None:
     assert await browser.hear() == {
         "type": "error", "code": "queue_full", "message": "2000 requests wait, and 2000 are allowed", "ref": "r",
     }  # fmt: skip
+    gateway.refusal = RequestRefused("rate_limited", "try again in 7 s", 7.0)
+    await browser.ask(type="generate", ref="r", prompt="hi")
+    assert (await browser.hear())["retry_after"] == 7.0
     gateway.refusal = OperationalError("disk I/O error /a/path")
     await browser.ask(type="generate", ref="r", prompt="hi")
     error = await browser.hear()
@@ -318,7 +332,8 @@ MALFORMED = {
 }
 
 
-async def test_malformed_frames_get_an_error_and_the_socket_lives(alice: User, gateway: Any) -> None:
+async def test_malformed_frames_get_an_error_and_the_socket_lives(alice: User, gateway: Any, settings: Any) -> None:
+    settings.BATCHSCOPE = settings.BATCHSCOPE.model_copy(update={"messages_per_second": 1000})
     browser = await Browser.of(alice)
     for frame, code in MALFORMED.items():
         await browser.send_input({"type": "websocket.receive", "text": frame})
@@ -330,6 +345,38 @@ async def test_malformed_frames_get_an_error_and_the_socket_lives(alice: User, g
     await browser.ask(type="ping", t="still here")
     assert await browser.hear() == {"type": "pong", "t": "still here"}
     assert not await InferenceRequest.objects.aexists()
+    await browser.disconnect()
+
+
+async def test_a_large_frame_is_read_beside_the_loop(
+    alice: User, gateway: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others' streams go on meanwhile."""
+    on_the_loop = []
+
+    def decode(text: str, data: bytes | None) -> Any:
+        on_the_loop.append(threading.current_thread() is threading.main_thread())
+        return frames.decode(text, data)
+
+    monkeypatch.setattr(base, "decode", decode)
+    browser = await Browser.of(alice)
+    await browser.ask(type="ping", t="small")
+    await browser.hear("pong")
+    await browser.ask(type="generate", prompt="x" * base.DECODED_AT_ONCE)
+    await browser.hear("finished")
+    assert on_the_loop == [True, False]
+    await browser.disconnect()
+
+
+async def test_a_ping_that_is_no_ping_is_told_what_one_is(alice: User, gateway: Any) -> None:
+    browser = await Browser.of(alice)
+    for t, words in (("x" * 65, "t of ping has 65 characters"), ([1], "must be a number or a text"), (True, "number")):
+        await browser.ask(type="ping", t=t)
+        error = await browser.hear()
+        assert (error["code"], words in error["message"]) == ("bad_message", True)
+    for good in ("x" * 64, 1795917655250, 0.5):
+        await browser.ask(type="ping", t=good)
+        assert (await browser.hear())["t"] == good
     await browser.disconnect()
 
 

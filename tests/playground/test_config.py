@@ -12,7 +12,7 @@ import pytest
 
 from playground.access.first_start import FirstStartError, data_folder, secret_key
 from playground.config import PROJECT_FOLDER, Settings, SettingsError, load_settings, unknown_variables
-from playground.database import DatabaseURLError, database_from_url
+from playground.database import DatabaseURLError, database_from_url, sqlite_database
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,23 @@ def test_databases() -> None:
             database_from_url(url)
 
 
-@pytest.mark.django_db
-def test_sqlite_is_set_for_many_writers(settings) -> None:
-    options = settings.DATABASES["default"]["OPTIONS"]
+def test_options_of_libpq_stand_in_the_url() -> None:
+    database = database_from_url("postgres://chat@/chat?host=%2Frun%2FPG&sslmode=verify-full&connect_timeout=3")
+    assert (database["HOST"], database["NAME"], database["USER"]) == ("", "chat", "chat")
+    options = database["OPTIONS"]
+    assert (options["host"], options["sslmode"], options["connect_timeout"]) == ("/run/PG", "verify-full", "3")
+
+
+def test_without_the_driver_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("playground.database.find_spec", lambda name: None)
+    monkeypatch.setenv("BATCHSCOPE_DATABASE_URL", "postgres://chat:secret@db.example/chat")
+    with pytest.raises(SettingsError, match=r"BATCHSCOPE_DATABASE_URL can't be used: .*\.\[postgres\]") as raised:
+        load_settings()
+    assert "secret" not in str(raised.value)
+
+
+def test_sqlite_is_set_for_many_writers() -> None:
+    options = sqlite_database("chat.sqlite3")["OPTIONS"]
     assert options["transaction_mode"] == "IMMEDIATE"
     assert "journal_mode=WAL" in options["init_command"]
 

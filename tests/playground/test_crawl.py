@@ -24,7 +24,7 @@ from playground.models import SCOPES, AccountQuota, ApiKey, Conversation, Idempo
 pytestmark = pytest.mark.django_db(transaction=True)
 SECRET = "a secret of alice"
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-OPEN = {"/login/", "/health", "/health/live"}
+OPEN = {"/login/", "/health", "/health/live", "/health/ready"}
 BY_ID = "/api/conversations/"
 PARAMETER = re.compile(r"<(?:\w+:)?(\w+)>")
 

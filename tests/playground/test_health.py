@@ -10,6 +10,7 @@ import pytest
 from django.test import AsyncClient
 
 from inference.serving.messages import EngineStatus
+from playground.drain import get_drain
 from playground.http.health import verdict
 
 NOW = 1000.0
@@ -33,6 +34,9 @@ def engine(name: str = "a", state: str = "ready", busy: bool = False, progress_a
         ([replace(engine(busy=True, progress_at=NOW - 11), paused=True)], "hung"),
         ([engine(state="loading", progress_at=0)], "loading"),
         ([engine(state="failed")], "failed"),
+        ([replace(engine(busy=True), draining=True)], "engine_draining"),  # it takes nothing new
+        ([replace(engine(busy=True, progress_at=NOW - 11), draining=True)], "hung"),
+        ([replace(engine(), draining=True), engine("b")], "ok"),
         ([engine(state="failed"), engine("b", state="loading")], "loading"),
         ([engine(busy=True, progress_at=0), engine("b")], "ok"),
     ],
@@ -62,3 +66,21 @@ async def test_a_broker_that_is_away_is_unhealthy_but_the_process_lives(gateway:
     assert (answer.status_code, answer.json()["reason"]) == (503, "no_broker")
     assert b"secret" not in answer.content
     assert (await client.get("/health/live")).status_code == 200
+    assert (await client.get("/health/ready")).status_code == 200
+
+
+async def test_a_web_process_that_drains_is_not_ready_and_lives(gateway: Any) -> None:
+    gateway.client.statuses = [engine(progress_at=time.time())]
+    await get_drain().run([])
+    client = AsyncClient()
+    for path in ("/health", "/health/ready"):
+        answer = await client.get(path)
+        assert (answer.status_code, answer.json()["reason"]) == (503, "draining")
+    assert (await client.get("/health/live")).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/health", "/health/live", "/metrics", "/v1/openapi.json"])
+async def test_what_programs_read_has_no_forms(path: str) -> None:
+    answer = await AsyncClient(enforce_csrf_checks=True).post(path)
+    assert (answer.status_code, answer["Allow"]) == (405, "GET, HEAD")
+    assert answer.json()["error"]["code"] == "method_not_allowed"

@@ -11,7 +11,7 @@ from support.sockets import Browser
 
 from playground.access.keys import create_key
 from playground.sockets import message_rate
-from playground.sockets.message_rate import MessageRate
+from playground.sockets.message_rate import ONE, MessageRate
 
 
 class Clock:
@@ -30,6 +30,19 @@ def test_so_many_messages_a_second_and_some_at_once() -> None:
     assert [rate.take() for _ in range(21)] == [True] * 20 + [False]
     clock.now += 3600
     assert sum(rate.take() for _ in range(100)) == 60
+
+
+def test_a_large_message_counts_as_several() -> None:
+    clock = Clock()
+    rate = MessageRate(20, clock)
+    assert [rate.take(size) for size in (1, ONE, ONE + 1, 16 * ONE)] == [True] * 4
+    assert sum(rate.take() for _ in range(100)) == 60 - 1 - 1 - 2 - 16
+    clock.now += 0.06
+    assert rate.take(16 * ONE)  # it has its turn, and is paid for afterwards
+    clock.now += 0.7
+    assert not rate.take()
+    clock.now += rate.seconds_left
+    assert rate.take()
 
 
 def test_a_breach_is_abuse_once_it_has_lasted() -> None:
@@ -60,6 +73,7 @@ async def test_too_many_messages_are_answered_and_then_end_the_socket(
         await program.ask(type="generate", prompt="slow", ref=str(i))
     error = await program.hear("error")
     assert (error["code"], error["ref"]) == ("rate_limited", "3")
+    assert 0 < error["retry_after"] <= 1
     for _ in range(60):  # acknowledging is nearly free
         await program.ask(type="ack", request_id="r", seq=1)
     monkeypatch.setattr(message_rate, "PATIENCE", 0.0)

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.contrib.contenttypes.models import ContentType
 from django.test import Client
 from django.utils import timezone
@@ -46,6 +46,7 @@ RIGHTS = {
     "/login/no-such-token/": (410, 410, 410, 410),
     "/health": (503, 503, 503, 503),
     "/health/live": (200, 200, 200, 200),
+    "/health/ready": (200, 200, 200, 200),
     "/no/such/page": (404, 404, 404, 404),
 }
 POLICY = (
@@ -181,3 +182,12 @@ def test_no_row_has_a_page_of_its_own_outside_the_admin(root: User) -> None:
     client.force_login(root)
     for kind in ContentType.objects.all():
         assert client.get(f"/admin/r/{kind.pk}/1/").status_code == 404
+
+
+def test_the_scheduler_page_leads_into_the_admin_only_those_whom_it_lets_in(alice: User, client: Client) -> None:
+    for codename in ("watch_scheduler", "view_inferencerequest"):
+        alice.user_permissions.add(Permission.objects.get(codename=codename))
+    client.force_login(alice)
+    assert "data-admin" not in client.get("/scheduler/").text
+    User.objects.filter(pk=alice.pk).update(is_staff=True)
+    assert "data-admin" in client.get("/scheduler/").text

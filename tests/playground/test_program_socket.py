@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from support.sockets import Browser, cookie_of
 
 from playground.access.bearer import bearer_of
 from playground.access.keys import create_key, revoke
+from playground.drain import get_drain
 from playground.models import InferenceRequest
 from playground.sockets.registry import get_open_sockets
 
@@ -159,20 +161,33 @@ async def test_so_many_sockets_an_account(alice: User, root: User, gateway: Any,
     get_open_sockets.cache_clear()
 
 
-async def test_all_sockets_are_told_that_the_server_stops(alice: User, staff: User, gateway: Any) -> None:
-    get_open_sockets.cache_clear()
+@pytest.fixture
+def ending(settings: Any) -> Callable[[float], asyncio.Task[None]]:
+    """Ends this process, as far as sockets know: with so many seconds for what is under way."""
+
+    def end(timeout: float) -> asyncio.Task[None]:
+        settings.BATCHSCOPE = settings.BATCHSCOPE.model_copy(update={"drain_timeout": timeout})
+        get_drain.cache_clear()
+        return asyncio.create_task(get_drain().run([get_open_sockets()]))
+
+    return end
+
+
+STOPS = (1012, "this server stops; connect again and resume your requests")
+
+
+async def test_all_sockets_are_told_that_the_server_stops(
+    alice: User, staff: User, gateway: Any, ending: Callable[[float], asyncio.Task[None]]
+) -> None:
     sockets = [await Browser.with_key(await secret_of(alice)), await Browser.of(staff, "/ws/scheduler/")]
     await sockets[1].hear("snapshot")
     await sockets[0].ask(type="generate", prompt="slow one")
     request_id = (await sockets[0].hear("delta"))["request_id"]
-    draining = asyncio.create_task(get_open_sockets().drain(1.0))
+    draining = ending(0)
     for socket in sockets:
         assert await socket.hear("draining") == {"type": "draining"}
         closing = await socket.closing()
-        assert (closing["code"], closing["reason"]) == (
-            1012,
-            "this server stops; connect again and resume your requests",
-        )
+        assert (closing["code"], closing["reason"]) == STOPS
     late = Browser("/ws/v1/", origin=None, authorization=f"Bearer {await secret_of(alice)}")
     assert await late.outcome() == 1012
     assert gateway.followers == 1, "the request has not lost its reader: it is going to come back"
@@ -180,4 +195,51 @@ async def test_all_sockets_are_told_that_the_server_stops(alice: User, staff: Us
         await socket.disconnect()
     await draining
     gateway.cancelled.add(request_id)
-    get_open_sockets.cache_clear()
+
+
+@pytest.mark.parametrize("hurry", [False, True])
+async def test_answers_under_way_are_waited_for_until_somebody_hurries(
+    alice: User, staff: User, gateway: Any, ending: Callable[[float], asyncio.Task[None]], hurry: bool
+) -> None:
+    busy, idle = await Browser.with_key(await secret_of(alice)), await Browser.of(staff, "/ws/scheduler/")
+    await busy.ask(type="generate", prompt="slow one")
+    request_id = (await busy.hear("delta"))["request_id"]
+    draining = ending(600)
+    assert await idle.hear("draining") == await busy.hear("draining")
+    closing = await idle.closing()
+    assert (closing["code"], closing["reason"]) == STOPS
+    await idle.disconnect()
+    await busy.ask(type="ping", t=1)
+    assert await busy.hear("pong")
+    if hurry:
+        get_drain().hurry()
+    else:
+        gateway.cancelled.add(request_id)
+        assert await busy.hear("finished")
+    closing = await busy.closing()
+    assert (closing["code"], closing["reason"]) == STOPS
+    await busy.disconnect()
+    await draining
+    gateway.cancelled.add(request_id)
+
+
+async def test_who_leaves_while_the_server_drains_has_lost_its_reader(
+    alice: User, gateway: Any, ending: Callable[[float], asyncio.Task[None]]
+) -> None:
+    leaving = await Browser.with_key(await secret_of(alice))
+    await leaving.ask(type="generate", prompt="slow one")
+    await leaving.hear("delta")
+    draining = ending(600)
+    await leaving.hear("draining")
+    await leaving.disconnect()
+    await draining
+    assert gateway.followers == 0
+
+
+async def test_an_address_without_its_last_slash_is_the_same_door(alice: User, gateway: Any) -> None:
+    program = await Browser.with_key(await secret_of(alice), "/ws/v1")
+    assert program.hello["type"] == "hello"
+    await program.disconnect()
+    cookie = await sync_to_async(cookie_of)(alice)
+    assert await Browser("/ws/v1", cookie).outcome() == 4401  # no cookie opens it
+    assert await Browser("/ws/chat", cookie).outcome() == "refused"

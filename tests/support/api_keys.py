@@ -12,9 +12,9 @@ from support.server import OWN, ROOT, Server
 
 
 def manage(server: Server, *words: str) -> str:
-    """What `manage.py WORDS` prints, over the server's data folder."""
+    """What `manage.py WORDS` prints, over the server's data."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(OWN)}
-    env["BATCHSCOPE_DATA_DIR"] = str(server.data_dir)
+    env |= server.environment
     command = [sys.executable, str(ROOT / "manage.py"), *words]
     return subprocess.run(command, env=env, check=True, capture_output=True, text=True, timeout=60).stdout
 

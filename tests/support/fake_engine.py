@@ -81,6 +81,7 @@ class FakeEngine:
     crash_on: str = ""  # a word that it can't bear
     epoch: int = 0
     model_name: str = "fake"
+    max_model_len: int = 1000
     before_forward: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:

@@ -53,15 +53,16 @@ class Server:
     def base_url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """What commands beside it need too, so that they find its data."""
+        given = {f"BATCHSCOPE_{name.upper()}": value for name, value in self._settings.items()}
+        return {"BATCHSCOPE_DATA_DIR": str(self.data_dir), **given}
+
     def launch(self) -> None:
         """Start the process and return at once."""
         env = {name: value for name, value in os.environ.items() if name in KEPT or not name.startswith(OWN)}
-        env |= {
-            "BATCHSCOPE_DATA_DIR": str(self.data_dir),
-            "BATCHSCOPE_PORT": str(self.port),
-            "OMP_NUM_THREADS": "1",
-            **{f"BATCHSCOPE_{name.upper()}": value for name, value in self._settings.items()},
-        }
+        env |= {"BATCHSCOPE_PORT": str(self.port), "OMP_NUM_THREADS": "1", **self.environment}
         self.process = subprocess.Popen(
             [sys.executable, str(ROOT / "manage.py"), "serve"],
             env=env,

@@ -14,9 +14,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class WorkerProcess:
-    def __init__(self, redis_url: str, name: str, step_seconds: float = 0.0, crash_on: str = "") -> None:
+    def __init__(
+        self, redis_url: str, name: str, step_seconds: float = 0.0, crash_on: str = "", drain_timeout: float = 0.0
+    ) -> None:
         self.name = name
-        command = [sys.executable, __file__, redis_url, name, str(step_seconds), crash_on]
+        command = [sys.executable, __file__, redis_url, name, str(step_seconds), crash_on, str(drain_timeout)]
         env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
         self.process = subprocess.Popen(command, env=env)
 
@@ -43,7 +45,7 @@ def slow_toy(step_seconds: float) -> Any:
     return toy_engine(Slow(eos_bonus=-20.0), max_num_seqs=2, kv_blocks=128)
 
 
-def main(redis_url: str, name: str, step_seconds: str, crash_on: str) -> int:
+def main(redis_url: str, name: str, step_seconds: str, crash_on: str, drain_timeout: str) -> int:
     from support.fake_engine import FakeEngine
 
     from inference.config import EngineConfig
@@ -57,7 +59,7 @@ def main(redis_url: str, name: str, step_seconds: str, crash_on: str) -> int:
             raise ModelError("the model has no weights")
         return FakeEngine(config, float(step_seconds), crash_on)
 
-    return run_worker(EngineConfig(), redis_url, name, make_engine)
+    return run_worker(EngineConfig(), redis_url, name, make_engine, drain_timeout=float(drain_timeout))
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ from inference.serving.client import end_tasks
 from inference.serving.messages import Delta, Finish
 from playground import metrics
 from playground.http.openai.calls import Call
-from playground.http.openai.errors import CallError, as_call_error
-from playground.http.openai.shapes import Shape, Token
+from playground.http.openai.errors import CallError, as_call_error, param_of
+from playground.http.openai.shapes import Shape, Token, placed
 
 Event = tuple[int, Delta | Finish]
 ALIVE_EVERY = 15.0  # seconds between signs of life in a stream that waits for its first words
@@ -33,7 +33,7 @@ class Answer:
     def __init__(self, call: Call, shape: Shape) -> None:
         self._call, self._shape = call, shape
         self._texts: list[list[str]] = [[] for _ in call.rows]
-        self._tokens: list[list[Token] | None] = [None for _ in call.rows]
+        self._tokens: list[list[Token] | None] = [None for _ in call.rows]  # None: they were not asked for
         self._lengths = [0] * len(call.rows)  # characters
         self._finishes: dict[int, Finish] = {}
         self._head = {
@@ -55,7 +55,7 @@ class Answer:
                     shown = None if event.logprobs is None else []  # those it has are of tokens without a text
                 else:
                     self._texts[place].append(event.text)
-                    shown = event.logprobs
+                    shown = self._placed(place, event)
                 if shown is not None:
                     self._tokens[place] = [*(self._tokens[place] or ()), *shown]
         return {
@@ -118,15 +118,18 @@ class Answer:
             self._finished(place, event)
             return self._chunk(self._shape.closing(place, event.finish_reason), usage, timing=event.receipt)
         metrics.deltas_sent()
-        start = self._lengths[place]
-        self._lengths[place] += len(event.text)
-        return self._chunk(self._shape.piece(place, event.text, event.logprobs, start), usage)
+        return self._chunk(self._shape.piece(place, event.text, self._placed(place, event)), usage)
 
     def _chunk(self, choice: dict[str, Any], usage: bool, **more: Any) -> bytes:
         told = {"usage": None} if usage else {}
         return _framed({**self._head, "choices": [choice], **told, **more})
 
     # Both
+
+    def _placed(self, place: int, event: Delta) -> list[Token] | None:
+        tokens = placed(event.logprobs, event.text, self._lengths[place])
+        self._lengths[place] += len(event.text)
+        return tokens
 
     def _finished(self, place: int, finish: Finish) -> None:
         """Raises CallError where it is not the end of an answer."""
@@ -154,7 +157,8 @@ class Answer:
 
 def _check(finish: Finish) -> None:
     if finish.finish_reason == "error":
-        raise CallError(finish.error_code, finish.error_message)
+        param = param_of(finish.error_message) if finish.error_code == "bad_params" else None
+        raise CallError(finish.error_code, finish.error_message, param=param)
     if finish.finish_reason == "expired":
         raise CallError("expired", finish.error_message or "the request took longer than it may")
 

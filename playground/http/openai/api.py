@@ -18,14 +18,16 @@ from pydantic import ValidationError
 
 from playground.access.callers import GENERATE
 from playground.gate import read_object
+from playground.gateway import get_gateway
 from playground.http.openai.answers import Answer
 from playground.http.openai.auth import ApiKey
-from playground.http.openai.calls import accept
+from playground.http.openai.calls import Call, accept
 from playground.http.openai.errors import CallError, answer_exception
 from playground.http.openai.replies import ERRORS, ChatCompletion, Completion, Model, ModelList
 from playground.http.openai.requests import ChatCompletionRequest, CompletionRequest, Sampling, invalid
 from playground.http.openai.shapes import ChatShape, CompletionShape, Shape
 from playground.idempotency import LONGEST
+from playground.served import longest_request
 
 FIRST_WORDS_WITHIN = 10.0  # seconds that a stream's status waits for its first words
 READ_AT_ONCE = 64 << 10  # bytes of a body that are read on the loop; more would hold up other streams
@@ -60,19 +62,19 @@ async def completions(request: HttpRequest) -> HttpResponseBase:
 @api.get("models", auth=ApiKey(None), response={200: ModelList, **ERRORS}, summary="Models")
 async def models(request: HttpRequest) -> HttpResponseBase:
     """There is one."""
-    return JsonResponse({"object": "list", "data": [_model()]})
+    return JsonResponse({"object": "list", "data": [await _model()]})
 
 
 @api.get("models/{path:name}", auth=ApiKey(None), response={200: Model, **ERRORS}, summary="One model")
 async def model(request: HttpRequest, name: str) -> HttpResponseBase:
     _check_model(name)
-    return JsonResponse(_model())
+    return JsonResponse(await _model())
 
 
-def _model() -> dict[str, Any]:
-    config = settings.BATCHSCOPE
-    known = {"id": config.model_name, "object": "model", "created": STARTED_AT, "owned_by": "batchscope"}
-    return {**known, "max_model_len": config.max_model_len}
+async def _model() -> dict[str, Any]:
+    name = settings.BATCHSCOPE.model_name
+    known = {"id": name, "object": "model", "created": STARTED_AT, "owned_by": "batchscope"}
+    return {**known, "max_model_len": await longest_request(get_gateway().client)}
 
 
 def _check_model(name: str | None) -> None:
@@ -90,15 +92,22 @@ async def _answer(request: HttpRequest, kind: type[Sampling], shape: Shape) -> H
     _check_model(body.model)
     caller = request.auth  # type: ignore[attr-defined]
     call = await accept(caller, body, received_at, _idempotency_key(request), request.path_info)
-    answer, events = Answer(call, shape), call.events()
-    response: HttpResponseBase
-    if body.stream:
-        begun = await answer.begin(events, FIRST_WORDS_WITHIN)
-        response = StreamingHttpResponse(answer.chunks(events, begun, body.wants_usage), content_type=SSE)
-        response["X-Accel-Buffering"] = "no"  # nginx would hold it back
-    else:
-        response = HttpResponse(orjson.dumps(await answer.whole(events)), content_type="application/json")
+    try:
+        response = await _response(call, Answer(call, shape), body)
+    except Exception as error:
+        response = answer_exception(request, error)
     response["X-Request-Id"] = call.request_id
+    return response
+
+
+async def _response(call: Call, answer: Answer, body: Sampling) -> HttpResponseBase:
+    """Raises CallError where it can be told by a status."""
+    events = call.events()
+    if not body.stream:
+        return HttpResponse(orjson.dumps(await answer.whole(events)), content_type="application/json")
+    begun = await answer.begin(events, FIRST_WORDS_WITHIN)
+    response = StreamingHttpResponse(answer.chunks(events, begun, body.wants_usage), content_type=SSE)
+    response["X-Accel-Buffering"] = "no"  # nginx would hold it back
     return response
 
 

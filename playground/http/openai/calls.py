@@ -22,11 +22,12 @@ from inference.serving.messages import Delta, Finish, Queued
 from playground import idempotency
 from playground.access.callers import GENERATE, Caller
 from playground.access.live_rights import standing_of
+from playground.drain import get_drain
 from playground.gateway import get_gateway
 from playground.http.openai.errors import CallError
 from playground.http.openai.requests import MAX_CHOICES, Sampling
 from playground.models import IdempotentCall, InferenceRequest
-from playground.sockets.registry import OpenSockets
+from playground.sockets.registry import Guests
 
 AT_ONCE = 16  # events of a call that wait to be read
 TRIES = 3
@@ -93,13 +94,20 @@ class Call:
         except Exception as error:
             await self._arrived.put((place, error))
 
-    # As sockets are ended (playground.sockets.registry)
+    # As a guest (playground.sockets.registry)
+
+    @property
+    def is_busy(self) -> bool:
+        return True
 
     async def end_of_rights(self) -> None:
         self._end(CallError("unauthorized", "this API key, or its right to this, ended in the middle of the answer"))
 
-    async def drain(self) -> None:
-        self._end(draining())
+    async def announce_end(self) -> None:
+        """There is no way to tell it."""
+
+    async def dismiss(self) -> None:
+        self._end(CallError("draining", "this server is about to end; send the call again in a few seconds"))
 
     def _end(self, error: CallError) -> None:
         """What has not been read by now is not read any more."""
@@ -108,14 +116,10 @@ class Call:
         self._arrived.put_nowait((0, error))
 
 
-def draining() -> CallError:
-    return CallError("draining", "this server is about to end; send the call again in a few seconds")
-
-
 @lru_cache(maxsize=1)
-def get_open_calls() -> OpenSockets:
+def get_open_calls() -> Guests:
     """Calls of this process that are being answered: they end with the rights of who made them, as sockets do."""
-    return OpenSockets(NO_LIMIT, NO_LIMIT)
+    return Guests(NO_LIMIT, NO_LIMIT)
 
 
 async def _cancel(user: User, request_ids: Sequence[str]) -> None:
@@ -131,8 +135,7 @@ async def accept(caller: Caller, body: Sampling, received_at: float, key: str | 
 
     Raises CallError, ParameterError, RequestRefused.
     """
-    if get_open_calls().is_draining:
-        raise draining()
+    get_drain().check()  # an answer that exists already would be no new work, and still keep this process here
     params, asked = body.sampling_params(), body.asked()
     check(caller, params, len(asked))
     work = asyncio.create_task(_accept(caller, params, asked, received_at, _call_of(caller, key, body, path)))
@@ -160,10 +163,10 @@ def check(caller: Caller, params: SamplingParams, prompts: int) -> None:
 
 
 def _call_of(caller: Caller, key: str | None, body: Sampling, path: str) -> IdempotentCall | None:
-    if key is None:
+    if key is None or caller.key is None:
         return None
     said = body.model_dump(mode="json", exclude_unset=True)
-    return IdempotentCall(owner=caller.user, key=key, body_hash=idempotency.hash_of(path, said))
+    return IdempotentCall(api_key=caller.key, key=key, body_hash=idempotency.hash_of(path, said))
 
 
 async def _accept(

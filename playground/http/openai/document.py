@@ -11,9 +11,9 @@ from typing import Any
 from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
-from django.views.decorators.http import require_safe
 from pydantic.json_schema import models_json_schema
 
+from playground.http.errors import only_read
 from playground.http.openai.api import api
 from playground.http.openai.auth import ApiKey
 from playground.http.openai.errors import CallError, answer_exception
@@ -56,7 +56,7 @@ def openapi() -> dict[str, Any]:
 
 
 @login_not_required
-@require_safe
+@only_read
 async def document(request: HttpRequest) -> HttpResponseBase:
     try:
         if "Authorization" in request.headers:

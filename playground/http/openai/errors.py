@@ -30,13 +30,23 @@ _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit
 
 
 class CallError(Exception):
-    """A call that is not answered. code: one of STATUS.  param: the field to change.  retry_after: seconds."""
+    """A call that is not answered. code: one of STATUS.  param: the field to change.  retry_after: seconds; None: as
+    usual for the code.  for_good: the same call will be refused again, whatever its status makes clients think."""
 
-    def __init__(self, code: str, message: str, *, param: str | None = None, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after: float | None = None,
+        for_good: bool = False,
+    ) -> None:
         super().__init__(message)
         self.code = code if code in STATUS else "internal"
-        self.param = param
-        self.retry_after = RETRY_AFTER.get(self.code) if retry_after is None else retry_after
+        self.param, self.for_good = param, for_good
+        usual = None if for_good else RETRY_AFTER.get(self.code)
+        self.retry_after = usual if retry_after is None else retry_after
 
     @property
     def status(self) -> int:
@@ -53,11 +63,11 @@ def as_call_error(error: Exception) -> CallError:
         case CallError():
             return error
         case RequestRefused():
-            return CallError(error.code, str(error), retry_after=getattr(error, "retry_after", None))
+            return CallError(error.code, str(error), retry_after=error.retry_after, for_good=error.retry_after is None)
         case GateError():
             return CallError(error.code, str(error))
         case ParameterError():
-            return CallError("bad_params", str(error), param=_param_of(str(error)))
+            return CallError("bad_params", str(error), param=param_of(str(error)))
         case AuthenticationError():
             return CallError("unauthorized", "send a valid API key: Authorization: Bearer KEY")
         case Http404():
@@ -72,14 +82,15 @@ def as_call_error(error: Exception) -> CallError:
 
 
 def error_response(error: CallError) -> HttpResponse:
+    """With the header that tells clients to stay away for a while, or for ever."""
     metrics.refused(error.code)
     response = JsonResponse(error.body(), status=error.status)
     if error.retry_after is not None:
         response["Retry-After"] = str(max(1, math.ceil(error.retry_after)))
     if error.code == "unauthorized":
         response["WWW-Authenticate"] = "Bearer"
-    if error.code == "conflict":
-        response["X-Should-Retry"] = "false"  # OpenAI's clients would take a 409 for a lock that passes
+    if error.for_good:
+        response["X-Should-Retry"] = "false"  # OpenAI's clients send a 409 or 429 again, whatever it says
     return response
 
 
@@ -88,9 +99,9 @@ def answer_exception(request: HttpRequest, error: Any) -> HttpResponse:
     return error_response(as_call_error(error))
 
 
-def _param_of(message: str) -> str | None:
+def param_of(message: str) -> str | None:
     """Sentences about parameters begin with their name, or name it after the thing in it that is wrong."""
-    named = message.removeprefix("a token id of ").removeprefix("a ").split(" ", 1)[0]
+    named = message.removeprefix("a token id of ").removeprefix("a ").split(" ", 1)[0].removesuffix(":")
     return named if named in SamplingParams.__dataclass_fields__ else None
 
 

@@ -18,6 +18,7 @@ IGNORED = {
     "service_tier": "ignored; see `priority`",
     "safety_identifier": "ignored",
     "prompt_cache_key": "ignored: prefixes are found by their tokens",
+    "prompt_cache_options": "ignored",
     "prompt_cache_retention": "ignored",
     "parallel_tool_calls": "ignored, since there are no tools",
 }
@@ -27,11 +28,17 @@ REFUSED = {
     **dict.fromkeys(("tools", "tool_choice", "functions", "function_call"), _TOOLS),
     **dict.fromkeys(("audio", "modalities", "verbosity", "web_search_options"), _TEXT),
     "reasoning_effort": "the model has no reasoning effort to set; leave reasoning_effort out",
+    "moderation": "answers are not moderated here; leave moderation out",
     "prediction": "predicted outputs are not supported; leave prediction out",
     "echo": "the prompt is not sent back; leave echo out, and put your prompt before the answer yourself",
     "suffix": "text can't be inserted before a suffix; leave suffix out, and put what is known into the prompt",
 }
-_NEUTRAL = {"tool_choice": ("none", "auto"), "function_call": ("none", "auto"), "modalities": (["text"],)}
+_NEUTRAL = {
+    **dict.fromkeys(("tool_choice", "function_call"), ("none", "auto")),
+    "modalities": (["text"],),
+    "reasoning_effort": ("none",),
+    "verbosity": ("medium",),  # OpenAI's default
+}
 _NOTHING = (None, False, [], {}, "")  # by these a client says that it does not use a field
 
 

@@ -87,6 +87,7 @@ class Sampling(Body, ABC):
     service_tier: Any = Field(None, description=IGNORED["service_tier"])
     safety_identifier: Any = Field(None, description=IGNORED["safety_identifier"])
     prompt_cache_key: Any = Field(None, description=IGNORED["prompt_cache_key"])
+    prompt_cache_options: Any = Field(None, description=IGNORED["prompt_cache_options"])
     prompt_cache_retention: Any = Field(None, description=IGNORED["prompt_cache_retention"])
     parallel_tool_calls: Any = Field(None, description=IGNORED["parallel_tool_calls"])
 

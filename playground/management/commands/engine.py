@@ -34,7 +34,12 @@ class Command(BaseCommand):
         if not config.redis_url:
             sys.exit("batchscope: set BATCHSCOPE_REDIS_URL, or use `manage.py serve`, which starts a broker of its own")
         setproctitle.setproctitle("engine")
-        sys.exit(run_worker(config.engine_config(), config.redis_url, name, keep=_keep(config)))
+        keep, drain = _keep(config), config.drain_timeout
+        status = run_worker(config.engine_config(), config.redis_url, name, keep=keep, drain_timeout=drain)
+        if status == 0:  # all is said and given back; on a busy machine it takes torch seconds to be unloaded
+            sys.stdout.flush()
+            os._exit(0)
+        sys.exit(status)
 
 
 def _keep(config: Settings) -> LedgerKeep:

@@ -10,6 +10,7 @@ import * as store from "./store.js";
 // How much is read between two acknowledgements; the server sends at most 256 KiB beyond the last.
 const ACK_FRAMES = 32;
 const ACK_LENGTH = 32 << 10;
+const RESTARTS = 1012; // code of a close
 
 /** Turns with an unfinished answer, of any conversation: leaving a conversation does not stop its answer. */
 const active = new Set();
@@ -17,7 +18,14 @@ const unacknowledged = { frames: 0, length: 0 };
 /** Answers that are over and read once more, by request id. Each is asked for once. */
 const rereading = new Map();
 
-export const socket = new Socket("/ws/chat/", { onMessage: hear, onLive: resumeAll });
+/** The server takes nothing new any more: what is asked from now on waits for the next connection. */
+let draining = false;
+
+export const socket = new Socket("/ws/chat/", {
+  onMessage: hear,
+  onLive: resumeAll,
+  onDown: (code) => code === RESTARTS && drain(),
+});
 
 /** Follows a turn whose answer is not over, from the seq it has. */
 export function follow(turn) {
@@ -40,7 +48,8 @@ export function ask(conversation, before, text) {
   };
   const turn = store.makeTurn(text, newAnswer(ref, performance.now()), { message, maxTokens: settings.max_tokens });
   active.add(turn);
-  if (socket.live) turn.sent = socket.send(message); // else it is sent when there is a connection
+  if (draining) drain(); // the words again: sending has taken them away
+  else if (socket.live) turn.sent = socket.send(message); // else it is sent when there is a connection
   store.news.value = "";
   return turn;
 }
@@ -48,7 +57,7 @@ export function ask(conversation, before, text) {
 export function stop(turn) {
   const answer = turn.latest;
   if (isOver(answer)) return;
-  if (answer.requestId === null && !socket.live) {
+  if (answer.requestId === null && !(socket.live && turn.sent)) {
     store.setAnswer(turn, { ...answer, phase: "finished", finishReason: "cancelled" }); // it never left this page
     active.delete(turn);
     return;
@@ -83,16 +92,27 @@ function hear(message, length = 0) {
     return;
   }
   if (message.type === "draining") {
-    store.notice.value = { code: "draining", message: t("chat.draining") };
+    drain();
     return;
   }
   for (const turn of active) {
     if (concerns(turn.latest, message)) {
-      apply(turn, message);
+      if (isTooLate(turn, message)) turn.sent = false;
+      else apply(turn, message);
       return;
     }
   }
   if (message.type === "error" && !message.request_id) store.notice.value = message;
+}
+
+function drain() {
+  draining = true;
+  store.notice.value = { code: "draining", message: t("chat.draining") };
+}
+
+/** It was sent before this page heard that the server drains, and not taken: it is sent again over the next connection. */
+function isTooLate(turn, { type, code }) {
+  return type === "error" && code === "draining" && turn.latest.requestId === null && !turn.latest.stopping;
 }
 
 function apply(turn, message) {
@@ -127,6 +147,7 @@ function acknowledge({ type, request_id, seq }, length) {
 
 /** The connection is back: every answer that was on its way goes on from the last seq this page has. */
 function resumeAll() {
+  draining = false;
   for (const [id, { read }] of rereading) if (!isOver(read)) rereading.delete(id);
   store.notice.value = store.notice.value?.code === "draining" ? null : store.notice.value;
   for (const turn of active) {

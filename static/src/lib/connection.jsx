@@ -1,6 +1,7 @@
 // The state of a Socket in words and a mark; the colour only repeats what the words say.
 import { signal } from "@preact/signals";
 import { t } from "../i18n/index.js";
+import { LATER } from "./socket.js";
 
 const now = signal(Date.now());
 let ticker = null;
@@ -19,7 +20,7 @@ function words(state) {
       return t("connection.live");
     case "waiting": {
       const seconds = Math.max(1, Math.ceil((state.until - now.value) / 1000));
-      return t("connection.waiting", { seconds });
+      return t(state.code === LATER ? "connection.full" : "connection.waiting", { seconds });
     }
     case "offline":
       return t("connection.offline");
@@ -37,7 +38,7 @@ export function Connection({ socket }) {
   return (
     <div class="connection" data-state={state.name}>
       <span class="connection-mark" aria-hidden="true" />
-      <span>{words(state)}</span>
+      <span title={state.code === LATER ? t("connection.news.full") : undefined}>{words(state)}</span>
       {canRetry && (
         <button type="button" class="link" onClick={() => socket.retryNow()}>
           {t("connection.retry")}
@@ -50,5 +51,7 @@ export function Connection({ socket }) {
 
 /** For screen readers: only changes that matter, never the seconds counting down. */
 export function connectionNews(state) {
-  return state.name === "live" ? t("connection.live") : state.name === "connecting" ? "" : t(`connection.news.${state.name}`);
+  if (state.name === "connecting") return "";
+  if (state.name === "live") return t("connection.live");
+  return state.code === LATER ? t("connection.news.full") : t(`connection.news.${state.name}`);
 }

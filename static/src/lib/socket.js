@@ -7,10 +7,11 @@ const HELLO_WITHIN_MS = 10_000;
 const SILENCE_MS = 45_000; // nothing heard for so long, pongs included: the line is dead
 export const SIGNED_OUT = 4401;
 const FORBIDDEN = 4403;
+export const LATER = 1013; // too many sockets, mostly
 
 /**
  * `onMessage` gets each message and how long its frame was.
- * `state` is one of: {name: "connecting"}, {name: "live"}, {name: "waiting", until}, {name: "offline"} (the browser
+ * `state` is one of: {name: "connecting"}, {name: "live"}, {name: "waiting", until, code}, {name: "offline"} (the browser
  * has no network), {name: "closed", code} (signed out or forbidden: it will not come back by itself).
  */
 export class Socket {
@@ -103,7 +104,7 @@ export class Socket {
       return;
     }
     const delay = retryDelay(this.attempt++);
-    this.#set(navigator.onLine ? { name: "waiting", until: Date.now() + delay } : { name: "offline" });
+    this.#set(navigator.onLine ? { name: "waiting", until: Date.now() + delay, code } : { name: "offline" });
     this.timer = setTimeout(() => this.#connect(), delay);
   }
 }

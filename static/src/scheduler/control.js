@@ -29,7 +29,7 @@ export async function command(action, fields = {}) {
   if (action === "pause") engine.paused = true;
   if (action === "resume") engine.paused = false;
   if (action === "slow") engine.slowMs = fields.ms;
-  if (action === "policy") engine.settings = { ...engine.settings, policy: fields.policy };
+  if (action === "policy") engine.settings = { ...engine.settings, next_policy: fields.policy === engine.settings.policy ? null : fields.policy };
   if (action === "set") engine.settings = { ...engine.settings, ...fields };
   store.beatSoon();
 }

@@ -1,5 +1,5 @@
 // The teaching controls. They act on the engine, for everybody who uses it; holding the picture is another matter.
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { t } from "../i18n/index.js";
 import { clock } from "../lib/format.js";
 import { Icon } from "../lib/icons.jsx";
@@ -15,11 +15,17 @@ const busy = () => order.value?.state === "busy";
 
 function Limits({ engine }) {
   store.beat.value; // an engine's settings change under the same object
-  const now = { ...engine.settings, kv_blocks: engine.kv?.total ?? engine.settings.kv_blocks };
+  const now = { ...engine.settings, kv_blocks: engine.settings.kv_blocks ?? engine.kv?.total };
   const [wanted, setWanted] = useState({});
+  const sent = useRef({}); // what the engine refuses stands in the fields again
+  const refusedAt = refusal(engine)?.action === "set" ? refusal(engine).at : null;
+  useEffect(() => {
+    if (refusedAt) setWanted((now) => ({ ...sent.current, ...now }));
+  }, [refusedAt]);
   const changed = LIMITS.filter((name) => wanted[name] !== undefined && wanted[name] !== "" && Number(wanted[name]) !== now[name]);
   const apply = async (event) => {
     event.preventDefault();
+    sent.current = wanted;
     await command("set", Object.fromEntries(changed.map((name) => [name, Number(wanted[name])])));
     if (order.value?.state === "done") setWanted({});
   };
@@ -76,7 +82,7 @@ export function Controls() {
 function Orders() {
   store.beat.value;
   const engine = store.engine.value;
-  const { policy } = engine.settings;
+  const policy = engine.settings.next_policy ?? engine.settings.policy;
   const slow = SLOW.includes(engine.slowMs) ? SLOW : [...SLOW, engine.slowMs];
   return (
     <div class="orders">

@@ -3,20 +3,30 @@ import { Follower } from "./blocks.js";
 import { Tape } from "./tape.js";
 import { Timeline } from "./timeline.js";
 
+/** The state of an engine that no heartbeat tells of any more; its history is still there to be looked at. */
+export const GONE = "gone";
+
 /**
  * `shown`: one more than the newest column the picture shows; it follows `tape.total`. `refused`: {text, at} of the newest order
- * that the engine itself refused, `dismissed`: the time of the one that another order has followed.
+ * that the engine itself refused, `dismissed`: the time of the one that another order has followed. `heardAt`: when the newest
+ * record came, by this page's clock.
  */
 export function newEngine(name, capacity) {
   return {
     name, state: "ready", model: "", settings: {}, running: 0, waiting: 0, kv: null, latest: null, missed: 0,
-    paused: false, slowMs: 0, costs: null, refused: null, dismissed: null, shown: 0,
+    paused: false, slowMs: 0, costs: null, refused: null, dismissed: null, shown: 0, heardAt: 0,
     active: new Set(), tape: new Tape(capacity), blocks: new Follower(), timeline: new Timeline(),
   }; // prettier-ignore
 }
 
-/** Applies a `snapshot`: the engines there are, with where each stands, and its recent records where they came along. */
-export function applySnapshot(engines, snapshot, capacity) {
+/** An engine of which only the history is left. `epochs`: [epoch, first, last] of what is kept. */
+export const goneEngine = (name, capacity, epochs) => Object.assign(newEngine(name, capacity), { state: GONE, timeline: new Timeline(epochs) });
+
+/**
+ * Applies a `snapshot`: the engines there are, with where each stands, and its recent records where they came along. The one
+ * that is `lookedAt`, by name, stays when it has gone: whoever looks for why it went must not lose the picture.
+ */
+export function applySnapshot(engines, snapshot, capacity, lookedAt = null) {
   const next = new Map();
   for (const raw of snapshot.engines) {
     const engine = engines.get(raw.engine) ?? newEngine(raw.engine, capacity);
@@ -35,12 +45,18 @@ export function applySnapshot(engines, snapshot, capacity) {
       costs: raw.costs && raw.costs.observed > 0 ? raw.costs : null,
     });
     if (isNew || !engine.paused || engine.latest?.epoch !== raw.epoch) standsAt(engine, raw);
+    else if (raw.kv?.total === raw.settings?.kv_blocks) engine.kv = kvAfterResize(engine.kv, raw.kv);
   }
+  const gone = engines.get(lookedAt);
+  if (gone && !next.has(lookedAt)) next.set(lookedAt, Object.assign(gone, { state: GONE, running: 0, waiting: 0, active: new Set(), paused: false, slowMs: 0 }));
   return next;
 }
 
 /** Applies a `blocks` frame: a stretch of an engine's KV map. */
 export const applyBlocks = (engines, frame) => engines.get(frame.engine)?.blocks.takePart(frame);
+
+/** Blocks can be made fewer while an engine is paused; then no record tells of it until somebody comes. */
+const kvAfterResize = (before, now) => (now && now.total !== before?.total ? now : before);
 
 /** Who runs and waits by the snapshot. A paused engine's newest record says it better: none comes after it. */
 function standsAt(engine, raw) {
@@ -77,6 +93,7 @@ function addRecords(engine, records) {
     news = true;
   }
   if (news) {
+    engine.heardAt = performance.now();
     const { latest } = engine;
     engine.running = engine.active.size;
     engine.waiting = latest.waiting_total ?? latest.waiting.length;
@@ -95,7 +112,8 @@ function activeAfter(before, { rows, finished, preempted }) {
 }
 
 /** Limits change while an engine runs: the newest record knows better than the snapshot before it. */
-function learnLimits(engine, { seats, budget, policy }) {
-  const told = { max_num_seqs: seats || engine.settings.max_num_seqs, max_num_batched_tokens: budget.limit, policy };
+function learnLimits(engine, { seats, budget, policy, kv }) {
+  const told = { max_num_seqs: seats || engine.settings.max_num_seqs, max_num_batched_tokens: budget.limit, policy, kv_blocks: kv.total };
+  if (policy === engine.settings.next_policy) told.next_policy = null;
   if (Object.keys(told).some((name) => told[name] !== engine.settings[name])) engine.settings = { ...engine.settings, ...told };
 }

@@ -12,7 +12,7 @@ const LABEL_EVERY_PX = 90;
 export const REACH = 140;
 const HALF_LABEL = 30;
 
-export const tapeWords = () => ({ idle: t("tape.idle"), held: t("tape.heldShort"), missed: t("tape.gap"), restarted: t("tape.restarted") });
+export const tapeWords = () => ({ idle: t("tape.idle"), still: t("tape.still"), held: t("tape.heldShort"), missed: t("tape.gap"), restarted: t("tape.restarted") });
 
 function clear(ctx, { theme }, x, y, width, height) {
   ctx.fillStyle = theme.colour.surface;
@@ -43,11 +43,17 @@ function breaks(ctx, { tape, geometry, theme, until }, words, from, to) {
     const gap = tape.gap[c];
     if (gap === GAP.none) continue;
     const x = columnX(geometry, column, until);
-    const label = gap === GAP.restarted ? words.restarted : gap === GAP.idle ? `${words.idle} ${duration(tape.gapMs[c])}` : words.missed;
+    const label = labelOf(gap, words, tape.gapMs[c]);
     if (x - ctx.measureText(label).width < free + 8) continue;
     ctx.fillText(label, x - 4, TOP / 2);
     free = x;
   }
+}
+
+function labelOf(gap, words, ms) {
+  if (gap === GAP.restarted) return words.restarted;
+  if (gap === GAP.missed) return words.missed;
+  return `${gap === GAP.still ? words.still : words.idle} ${duration(ms)}`;
 }
 
 function axis(ctx, { tape, geometry, theme, until }, y, from, to) {

@@ -5,6 +5,7 @@ import { t } from "../i18n/index.js";
 import { onThemeChange } from "../lib/colours.js";
 import { count, percent, shortId } from "../lib/format.js";
 import { CACHED, FREE, HELD, SHARED } from "./blocks.js";
+import { GONE } from "./feed.js";
 import { offers } from "./history.js";
 import { blockAt, KVCanvas } from "./kv_canvas.js";
 import { catchUp, lookAt, lookAway, still } from "./kv_feed.js";
@@ -142,14 +143,16 @@ export function KVMap() {
 function Counts({ map, size }) {
   const counts = map.counts();
   const held = counts[HELD] + counts[SHARED];
-  const words = { held: percent(held, map.total), cached: percent(counts[CACHED], map.total), n: count(map.total), size: size ?? "?" };
-  return <p class="muted">{t("kv.counts", words)}</p>;
+  const words = { held: percent(held, map.total), cached: percent(counts[CACHED], map.total), n: count(map.total), size };
+  return <p class="muted">{t(size ? "kv.counts" : "kv.countsOnly", words)}</p>;
 }
 
 function Note({ map }) {
-  if (!map) return <span class="muted">{t(still.value?.problem ? "kv.gone" : "kv.coming")}</span>;
+  if (!map && !store.view.value && store.engine.value.state === GONE) return null; // nothing more is to come
+  if (!map) return <span class="muted">{t(still.value?.problem ? "kv.gone" : store.view.value ? "travel.loading" : "kv.coming")}</span>;
   if (!store.view.value || !still.value) return <span class="muted">{t("kv.hint")}</span>;
-  return <span class="muted">{t("kv.changed", { n: count(still.value.changed.size) })}</span>;
+  const { size } = still.value.changed;
+  return <span class="muted">{t(size > 1 ? "kv.changed" : size ? "kv.changedOne" : "kv.changedNone", { n: count(size) })}</span>;
 }
 
 function KVLegend() {

@@ -34,12 +34,13 @@ export function IterationLink({ place }) {
 
 /** Its model, its policy, and what is not as usual: it loads, is paused, runs slowly. */
 export function EngineNotes({ engine }) {
-  const { policy } = engine.settings;
+  const { policy, next_policy: following } = engine.settings;
   return (
     <>
       {engine.model && <p class="muted">{engine.model}</p>}
       {engine.state !== "ready" && <p class="warn">{tCode("engine.state", engine.state)}</p>}
       {policy && <p class="policy">{t("scheduler.policy", { policy: tCode("policy", policy) })}</p>}
+      {following && <p class="policy warn">{t("engine.switching", { policy: tCode("policy", following) })}</p>}
       {engine.paused && <p class="policy warn">{t("engine.paused")}</p>}
       {engine.slowMs > 0 && <p class="policy">{t("engine.slow", { n: engine.slowMs })}</p>}
     </>

@@ -3,6 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { t } from "../i18n/index.js";
 import { count, percent } from "../lib/format.js";
 import { CHART_HEIGHT, CHARTS, CHARTS_HEIGHT } from "./charts.js";
+import { GONE } from "./feed.js";
 import { Legend } from "./legend.jsx";
 import { listen } from "./pointer.js";
 import { Stage } from "./stage.js";
@@ -52,6 +53,15 @@ function Idle() {
   );
 }
 
+function Gone() {
+  return (
+    <div class="idle">
+      <h3>{t("gone.title")}</h3>
+      <p class="muted">{t("gone.text")}</p>
+    </div>
+  );
+}
+
 export function Picture() {
   const box = useRef(null);
   const canvases = { tape: useRef(null), tapeOver: useRef(null), charts: useRef(null), chartsOver: useRef(null) };
@@ -84,7 +94,7 @@ export function Picture() {
           <canvas ref={canvases.tape} aria-hidden="true" width={1} height={1} />
           <div ref={films.tape} class="film" aria-hidden="true" />
           <canvas ref={canvases.tapeOver} class="over" aria-hidden="true" />
-          {tape.length === 0 && <Idle />}
+          {tape.length === 0 && (store.engine.value.state === GONE ? <Gone /> : <Idle />)}
         </div>
         <div class="tape-foot">
           <Legend shown={marksOf(tape)} />

@@ -9,6 +9,7 @@ import { IconButton, IterationLink, RequestName, Swatch } from "./parts.jsx";
 import { reasonWords } from "./reasons.js";
 import * as store from "./store.js";
 import { tapeOf } from "./tape.js";
+import { closeRequest } from "./travel.js";
 
 /** {id, tape}: all iterations of the request whose card is open, once they have been fetched. */
 const whole = signal(null);
@@ -103,7 +104,7 @@ export function RequestCard() {
           <Swatch id={id} />
           {t("request.title", { id: shortId(id) })}
         </h2>
-        <IconButton icon="close" words={t("close")} onClick={() => (store.request.value = null)} />
+        <IconButton icon="close" words={t("close")} onClick={closeRequest} />
       </header>
       {life ? (
         <>

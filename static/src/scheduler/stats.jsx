@@ -60,6 +60,12 @@ function Seats({ engine, latest }) {
   );
 }
 
+function Waiting({ engine }) {
+  const isKnown = engine.state === "ready";
+  const sub = engine.waiting ? firstReason(engine) : t("stat.nobody");
+  return <Card name="waiting" label={t("stat.waiting")} value={isKnown ? count(engine.waiting) : "–"} sub={isKnown ? sub : ""} />;
+}
+
 function KV({ kv }) {
   const sub = kv ? [t("stat.kvUsed", { n: count(kv.used) }), t("stat.kvCached", { n: count(kv.cached) }), t("stat.kvFree", { n: count(kv.free) })] : [];
   return (
@@ -83,7 +89,7 @@ export function Stats() {
   return (
     <dl class="stats">
       <Seats engine={engine} latest={latest} />
-      <Card name="waiting" label={t("stat.waiting")} value={count(engine.waiting)} sub={engine.waiting ? firstReason(engine) : t("stat.nobody")} />
+      <Waiting engine={engine} />
       <Card name="rate" label={t("stat.rate")} value={rate(decode)} sub={t("stat.prefillRate", { n: rate(prefill) })} />
       <Card name="iteration" label={t("stat.iteration")} value={duration(spent)} sub={worked >= 0 ? t("stat.iterationSub", { share: percent(tape.forward[worked], spent) }) : ""} />
       <Card name="budget" label={t("stat.budget")} value={limit ? percent(used, limit) : "–"} sub={limit ? t("stat.budgetSub", { used: count(used), limit: count(limit) }) : ""}>

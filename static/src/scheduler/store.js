@@ -2,7 +2,7 @@
 // `slowBeat` those that are long.
 import { computed, signal } from "@preact/signals";
 import { Socket } from "../lib/socket.js";
-import { applyBlocks, applyIterations, applySnapshot } from "./feed.js";
+import { applyBlocks, applyIterations, applySnapshot, goneEngine } from "./feed.js";
 import { pace, zoomAtStart } from "./geometry.js";
 import { onFrame, wake } from "./loop.js";
 
@@ -47,9 +47,15 @@ export function beatSoon() {
   }, BEAT_MS);
 }
 
+/** Whether the engine on the page stays there when it goes. A page that just runs moves on to one that runs, if any does. */
+const stays = (running) => !isAll.value && (view.value !== null || chosen.value !== null || running.length === 0);
+
 function hear(message) {
   if (message.type === "snapshot") {
-    engines.value = applySnapshot(engines.value, message, CAPACITY);
+    const lookedAt = stays(message.engines) ? engine.value?.name : null;
+    const next = applySnapshot(engines.value, message, CAPACITY, lookedAt);
+    if (lookedAt && view.value) chosen.value = lookedAt; // the picture that is held is of this one, whichever comes first
+    engines.value = next;
     known.value = true;
   } else if (message.type === "iterations") {
     const before = engines.value.size;
@@ -87,6 +93,12 @@ export function choose(name) {
   chosen.value = name;
   view.value = hover.value = pinned.value = spot.value = request.value = null;
   wake();
+}
+
+/** Chooses an engine that runs no more, to look at its history. */
+export function chooseGone(name, epochs) {
+  engines.value = new Map(engines.value).set(name, goneEngine(name, CAPACITY, epochs));
+  choose(name);
 }
 
 export function setZoom(level) {

@@ -3,8 +3,8 @@
 import { colourIndex } from "../lib/colours.js";
 import { DECODE, EMPTY, FINISHED, IDLE, KEPT, KIND, PREEMPTED, PREFILL, Ring, SEATED } from "./ring.js";
 
-/** What lies between a column and the one before it. */
-export const GAP = { none: 0, idle: 1, missed: 2, restarted: 3 };
+/** What lies between a column and the one before it. `still`: somebody was there, and nothing was computed: paused, slow, stuck. */
+export const GAP = { none: 0, idle: 1, missed: 2, restarted: 3, still: 4 };
 const IDLE_MS = 1000;
 const MEMORY_OF_HITS = 0.97; // of what the hit rate remembers, kept from one iteration with a prefill to the next
 const MOST_LOST = 1024;
@@ -95,7 +95,16 @@ export class Tape extends Ring {
     }
     this.gapMs[c] = this.t0[c] - this.t0[before] - this.spent(before);
     if (this.n[c] !== this.n[before] + 1) this.gap[c] = GAP.missed;
-    else if (this.gapMs[c] >= IDLE_MS) this.gap[c] = GAP.idle;
+    else if (this.gapMs[c] >= IDLE_MS) this.gap[c] = this.#leftSomebody(before) ? GAP.still : GAP.idle;
+  }
+
+  /** Whether somebody still had a seat or waited after column c. */
+  #leftSomebody(c) {
+    if (this.waiting[c] > 0) return true;
+    for (let cell = c * this.stride; cell < (c + 1) * this.stride; cell++) {
+      if (this.flags[cell] & SEATED && !(this.flags[cell] & (FINISHED | PREEMPTED))) return true;
+    }
+    return false;
   }
 
   #writeCell(c, row, whole) {
@@ -133,7 +142,7 @@ export class Tape extends Ring {
   /** Who waits, and since when by the engine's clock, and what else is kept as it came. */
   #extrasOf({ waiting, preempted, finished, blocks, t0 }) {
     const since = new Map();
-    for (const { request_id: id } of waiting) since.set(id, this.waitingSince.get(id) ?? t0);
+    for (const { request_id: id, since: came } of waiting) since.set(id, came ?? this.waitingSince.get(id) ?? t0);
     this.waitingSince = since;
     if (this.lost.size) for (const { request_id: id } of finished) this.lost.delete(id);
     const lost = this.lost.size ? new Map(this.lost) : null;

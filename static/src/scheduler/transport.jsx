@@ -18,7 +18,7 @@ export function Standing() {
   if (loading.value) return <p class="muted standing">{t("travel.loading")}</p>;
   if (!view) return <p class="muted standing">{t("tape.hint")}</p>;
   const since = Math.max(0, timeline.total - 1 - position(store.engine.value));
-  return <p class="muted standing held-since">{t("tape.since", { n: count(since) })}</p>;
+  return <p class="muted standing held-since">{t(since > 1 ? "tape.since" : since ? "tape.sinceOne" : "tape.sinceNone", { n: count(since) })}</p>;
 }
 
 export function Transport() {

@@ -38,6 +38,12 @@ function arrive() {
   heading.value = wanted = null;
 }
 
+/** Closes the card of the request, and takes with it what was said of it. */
+export function closeRequest() {
+  store.request.value = null;
+  problem.value = "";
+}
+
 /** Lets go of the iteration chosen; the picture runs on if it stood still only for that. */
 export function release() {
   if (store.view.value?.auto) follow();
@@ -133,7 +139,9 @@ async function fetchAround(engine, place, half) {
     if (before && store.view.value === before) {
       // else the picture has moved on meanwhile
       const column = tape.columnAfter(place.epoch, place.n);
-      problem.value = column < tape.total ? "" : t("travel.gone", { n: place.n });
+      const isKept = tape.columnOf(place.epoch, place.n) >= 0;
+      problem.value = isKept ? "" : t("travel.gone", { n: place.n });
+      if (!isKept && store.pinned.value === place) store.pinned.value = null; // what is shown is only near it
       if (tape.length) show(tape, Math.min(column, tape.total - 1) + half + 1);
     }
   } catch (error) {
@@ -162,7 +170,7 @@ async function recordsAround(engine, place, half) {
 
 /** Asks how far back the history reaches; an engine of which nothing has been heard has none. */
 export async function learnTimeline(engine) {
-  if (!history.offers.history || engine.tape.length === 0) return;
+  if (!history.offers.history || (engine.tape.length === 0 && engine.timeline.total === 0)) return;
   try {
     const { epochs } = await history.iterations(engine.name, { first: 0, last: 0 });
     if (!epochs?.length) return;
@@ -175,16 +183,24 @@ export async function learnTimeline(engine) {
   }
 }
 
+/** Chooses an engine by name, also one that runs no more but whose history is kept. Throws where nothing is known of it. */
+export async function reach(name) {
+  if (store.engines.value.has(name)) {
+    if (store.engine.value.name !== name || store.isAll.value) store.choose(name);
+  } else {
+    const { epochs } = await history.iterations(name, { first: 0, last: 0 });
+    store.chooseGone(name, epochs ?? []);
+  }
+}
+
 /** Opens the card of a request; the picture goes to its first iteration where that can be found. */
 export async function openRequest(id, { travel = false } = {}) {
   store.request.value = id;
   if (!travel || !history.offers.history) return;
   try {
     const { engine, epoch, first } = await history.whereabouts(id);
-    if (engine && store.engines.value.has(engine) && store.engine.value?.name !== engine) {
-      store.choose(engine);
-      store.request.value = id;
-    }
+    await reach(engine);
+    store.request.value = id;
     await learnTimeline(store.engine.value);
     await goTo({ epoch, n: first }, { choose: true });
   } catch (error) {

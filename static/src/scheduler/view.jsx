@@ -4,6 +4,7 @@ import { t } from "../i18n/index.js";
 import { Connection, connectionNews } from "../lib/connection.jsx";
 import { followAddress } from "./address.js";
 import { Controls } from "./controls.jsx";
+import { GONE } from "./feed.js";
 import { offers } from "./history.js";
 import { Inspector } from "./inspector.jsx";
 import { KVMap } from "./kv.jsx";
@@ -13,7 +14,7 @@ import { Picture } from "./picture.jsx";
 import { RequestCard } from "./request.jsx";
 import { Stats } from "./stats.jsx";
 import * as store from "./store.js";
-import { release } from "./travel.js";
+import { problem, release } from "./travel.js";
 
 function EngineChoice() {
   const names = [...store.engines.value.keys()];
@@ -52,6 +53,7 @@ function NoEngine() {
     <div class="card nothing">
       <h2>{t("engine.none")}</h2>
       <p class="muted">{t("engine.noneText")}</p>
+      {problem.value && <p class="warn" role="alert">{problem.value}</p>}
     </div>
   );
 }
@@ -59,7 +61,7 @@ function NoEngine() {
 function OneEngine({ engine }) {
   return (
     <>
-      {offers.controls && <Controls />}
+      {offers.controls && engine.state !== GONE && <Controls />}
       <Stats />
       <div class="scheduler-grid">
         <Picture key={engine.name} />

@@ -241,3 +241,13 @@ def test_a_request_that_leaves_while_it_waits_takes_nothing_with_it() -> None:
     assert second.state is RequestState.FINISHED
     assert not one.waiting
     assert one.kv.pool.held_count == 1
+
+
+def test_who_waits_is_told_with_the_time_at_which_it_came() -> None:
+    one = scheduler(seats=1)
+    first, second = added(one, request(4, 20), request(4, 20))
+    second.arrived_ms = 1234.56
+    waiting = one.waiting_reasons(iterate(one))
+    assert [(w.request_id, w.since) for w in waiting] == [(second.request_id, 1234.6)]
+    one.preempt(first)
+    assert {w.request_id: w.since for w in one.waiting_reasons(Schedule())}[first.request_id] is None

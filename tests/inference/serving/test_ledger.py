@@ -97,6 +97,14 @@ async def test_before_the_first_segment_the_stream_alone_tells(broker: Any) -> N
     assert blocks.to_json() == run.drawn(4)
 
 
+async def test_an_engine_that_died_before_its_first_segment_is_known(broker: Any) -> None:
+    run = Run(await broker.next_epoch(ENGINE, 5), 6)
+    await put(broker, store_of(broker, run), run, 1, 6)
+    reader = LedgerReader(broker)
+    assert await broker.segments(ENGINE) == []
+    assert await reader.engines() == [ENGINE]
+
+
 async def test_what_a_dead_process_left_is_kept_by_the_next(broker: Any, tmp_path: Path) -> None:
     """It died before its last segment was whole; the stream still has it."""
     first, second = Run(5, 13, seed=1), Run(9, 4, seed=2)

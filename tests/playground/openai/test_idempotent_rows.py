@@ -11,19 +11,25 @@ from django.utils import timezone
 
 from inference.scheduling.request import RequestRefused
 from playground import rows
+from playground.access.keys import create_key
 from playground.idempotency import KEPT, MadeAlready, earlier, hash_of
-from playground.models import IdempotentCall, InferenceRequest
+from playground.models import ApiKey, IdempotentCall, InferenceRequest
 
 ROOM = rows.Room(100)
 BODY = {"seed": 1, "messages": [{"role": "user", "content": "hello"}]}
 
 
-def call(owner: User, key: str = "k", body: dict | None = None) -> IdempotentCall:
-    return IdempotentCall(owner=owner, key=key, body_hash=hash_of("/v1/chat/completions", body or BODY))
+def key_of(owner: User, name: str = "first") -> ApiKey:
+    return ApiKey.objects.filter(owner=owner, name=name).first() or create_key(owner, name)[0]
 
 
-def family(owner: User, count: int = 2) -> list[InferenceRequest]:
-    return [InferenceRequest(owner=owner, prompt="hello", seed=n) for n in range(count)]
+def call(owner: User, key: str = "k", body: dict | None = None, by: str = "first") -> IdempotentCall:
+    body_hash = hash_of("/v1/chat/completions", body or BODY)
+    return IdempotentCall(api_key=key_of(owner, by), key=key, body_hash=body_hash)
+
+
+def family(owner: User, count: int = 2, by: str = "first") -> list[InferenceRequest]:
+    return [InferenceRequest(owner=owner, key=key_of(owner, by), prompt="hello", seed=n) for n in range(count)]
 
 
 def finish(made: list[InferenceRequest], state: str) -> None:
@@ -78,6 +84,17 @@ def test_keys_are_each_accounts_own(alice: User, bob: User) -> None:
     assert earlier(call(bob)) is None
     rows.create(family(bob), ROOM, call(bob))
     assert {row.owner for row in earlier(call(bob)) or ()} == {bob}
+
+
+def test_and_each_api_keys_own(alice: User) -> None:
+    """Two programs of one account may both call their first order "order-1"."""
+    first = family(alice)
+    rows.create(first, ROOM, call(alice))
+    assert earlier(call(alice, body={**BODY, "seed": 2}, by="second")) is None
+    second = family(alice, by="second")
+    rows.create(second, ROOM, call(alice, by="second"))
+    assert [row.pk for row in earlier(call(alice)) or ()] == [row.pk for row in first]
+    assert [row.pk for row in earlier(call(alice, by="second")) or ()] == [row.pk for row in second]
 
 
 @pytest.mark.parametrize("state", ["cancelled", "failed", "expired"])

@@ -23,6 +23,9 @@ def user(text: str) -> list[Any]:
 def test_models(client: openai.OpenAI) -> None:
     assert [model.id for model in client.models.list()] == [MODEL]
     assert client.models.retrieve("SCRIPT").owned_by == "batchscope"
+    longest = client.models.retrieve(MODEL).max_model_len  # the model's own: nothing else is set
+    with pytest.raises(openai.BadRequestError, match=f"the model takes {longest}"):
+        client.completions.create(model=MODEL, prompt="a", max_tokens=longest)
     with pytest.raises(openai.NotFoundError) as caught:
         client.models.retrieve("gpt-9")
     assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
@@ -145,6 +148,18 @@ def test_logprobs_of_a_completion(client: openai.OpenAI) -> None:
     assert offsets == choice.logprobs.text_offset
 
 
+def test_offsets_after_characters_of_several_tokens(client: openai.OpenAI) -> None:
+    asked = {"model": MODEL, "prompt": "in characters", "logprobs": 0, "max_tokens": 50}
+    choice = client.completions.create(**asked).choices[0]
+    begin = zip(choice.logprobs.tokens, choice.logprobs.text_offset, strict=True)
+    whole = [(token, at) for token, at in begin if "\ufffd" not in token]
+    assert whole
+    assert all(choice.text.index(token) == at for token, at in whole)
+    stream = client.completions.create(**asked, stream=True)
+    offsets = [at for chunk in stream if chunk.choices[0].logprobs for at in chunk.choices[0].logprobs.text_offset]
+    assert offsets == choice.logprobs.text_offset
+
+
 def test_prompts_of_every_kind(client: openai.OpenAI) -> None:
     for prompt, answers in (("count", 1), (["count", "hello"], 2), ([1, 2, 3], 1), ([[1, 2], [3, 4], [5]], 3)):
         answer = client.completions.create(model=MODEL, prompt=prompt, n=2, max_tokens=9)
@@ -220,6 +235,18 @@ def test_errors_have_their_classes(client: openai.OpenAI, server: Server, make_c
     with pytest.raises(openai.BadRequestError, match="together") as caught:
         client.completions.create(model=MODEL, prompt="a " * 1000, max_tokens=1 << 20)
     assert caught.value.code == "prompt_too_long"
+    with pytest.raises(openai.BadRequestError, match="Invalid type") as caught:
+        chat(response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "nope"}}})
+    assert caught.value.param == "response_format"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_call_that_fails_after_it_was_accepted_has_its_id(
+    client: openai.OpenAI, server: Server, stream: bool
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(model=MODEL, prompt="a", max_tokens=1 << 20, stream=stream)
+    assert f"request_id={caught.value.request_id} " in server.output
 
 
 def test_a_stream_that_can_never_begin_has_a_status(client: openai.OpenAI) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -18,6 +19,7 @@ from django.test import Client
 from inference.scheduling.request import RequestRefused
 from inference.serving.messages import Delta, Finish
 from playground.access.keys import create_key, revoke
+from playground.drain import get_drain
 from playground.http.openai import api, calls
 from playground.models import InferenceRequest
 from playground.sockets import registry
@@ -57,6 +59,17 @@ class Told:
     async def cancel(self, user: User, request_id: str) -> bool:
         self.cancelled.append(request_id)
         return True
+
+
+@pytest.fixture(autouse=True)
+def engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is told of with what they know; here is none."""
+
+    async def engines(max_age: float) -> list[Any]:
+        return []
+
+    client = SimpleNamespace(engines=engines)
+    monkeypatch.setattr(api, "get_gateway", lambda: SimpleNamespace(client=client))
 
 
 @pytest.fixture
@@ -357,17 +370,33 @@ async def test_a_key_that_is_revoked_ends_its_answers(
         await asyncio.sleep(0.01)
 
 
-async def test_the_end_of_the_server_is_told(http: httpx.AsyncClient, gateway: Told) -> None:
+async def test_the_end_of_the_server_is_told(http: httpx.AsyncClient, gateway: Told, settings: Any) -> None:
+    settings.BATCHSCOPE = settings.BATCHSCOPE.model_copy(update={"drain_timeout": 0.3})
     gateway.events = (Delta("", 1, "Hi", [1], 1), 60.0, Finish("", 2, "stop"))
     asking = [asyncio.create_task(http.post(CHAT, json={**HELLO, "stream": stream})) for stream in (True, False)]
     while len(calls.get_open_calls()) < 2:
         await asyncio.sleep(0.01)
-    await calls.get_open_calls().drain()
+    await get_drain().run([calls.get_open_calls()])
     streamed, whole = await asyncio.gather(*asking)
     assert '"code":"draining"' in streamed.text
     assert (whole.status_code, error_of(whole)["code"], whole.headers["retry-after"]) == (503, "draining", "5")
     late = await http.post(CHAT, json=HELLO)
-    assert (late.status_code, error_of(late)["code"]) == (503, "draining")
+    assert (late.status_code, error_of(late)["code"], late.headers["retry-after"]) == (503, "draining", "5")
+
+
+async def test_answers_under_way_end_before_the_server_does(http: httpx.AsyncClient, gateway: Told) -> None:
+    gateway.events = (Delta("", 1, "Hi", [1], 1), 0.5, Finish("", 2, "stop"))
+    asking = [asyncio.create_task(http.post(CHAT, json={**HELLO, "stream": stream})) for stream in (True, False)]
+    while len(calls.get_open_calls()) < 2:
+        await asyncio.sleep(0.01)
+    draining = asyncio.create_task(get_drain().run([calls.get_open_calls()]))
+    await asyncio.sleep(0)
+    late = await http.post(CHAT, json=HELLO)
+    assert (late.status_code, error_of(late)["code"], late.headers["retry-after"]) == (503, "draining", "30")
+    streamed, whole = await asyncio.gather(*asking)
+    assert streamed.text.endswith("data: [DONE]\n\n")
+    assert whole.json()["choices"][0]["message"]["content"] == "Hi"
+    await draining
 
 
 async def test_priority_is_for_staff(http: httpx.AsyncClient, gateway: Told, chatter: User) -> None:

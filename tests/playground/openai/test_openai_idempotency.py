@@ -8,6 +8,7 @@ import uuid
 from typing import Any
 
 import httpx
+from support.api_keys import http_client, make_key
 from support.server import Server
 from support.server_rows import rows, until
 
@@ -83,10 +84,13 @@ def test_the_order_of_fields_does_not_matter(http: httpx.Client) -> None:
 
 
 def test_keys_of_others_are_other_keys(ask: Any, server: Server, anns_key: str) -> None:
+    """So are those of another program of one's own."""
     headers = new_key()
     mine = ask("count", headers).json()["id"]
-    with httpx.Client(base_url=server.base_url, headers={"Authorization": f"Bearer {anns_key}", **headers}) as ann:
-        assert ann.post(PATH, json=body()).json()["id"] != mine
+    for other in (anns_key, make_key(server)):
+        with http_client(server, other) as http:
+            assert http.post(PATH, json=body("hello"), headers=headers).status_code == 200
+            assert http.post(PATH, json=body("hello"), headers=headers).json()["id"] != mine
 
 
 def test_who_comes_again_at_once_finds_it_running(http: httpx.Client, ask: Any) -> None:

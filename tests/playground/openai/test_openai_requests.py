@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
+from openai.resources.chat.completions import Completions as ChatCompletions
+from openai.resources.completions import Completions
 from pydantic import ValidationError
 
 from inference.config import ParameterError, SamplingParams
 from playground.http.openai.errors import CallError
 from playground.http.openai.fields import IGNORED, REFUSED
-from playground.http.openai.requests import ChatCompletionRequest, CompletionRequest, invalid
+from playground.http.openai.requests import ChatCompletionRequest, CompletionRequest, Sampling, invalid
 
 HELLO = [{"role": "user", "content": "hello"}]
 
@@ -97,8 +100,18 @@ def test_what_is_not_supported_is_refused_in_words(name: str) -> None:
 
 def test_what_is_the_same_as_nothing_is_no_offence() -> None:
     chat(tool_choice="none", tools=[], modalities=["text"], function_call="auto", echo=False, suffix="")
+    chat(reasoning_effort="none", verbosity="medium")
     with pytest.raises(CallError, match="modalities"):
         chat(modalities=["text", "audio"])
+
+
+@pytest.mark.parametrize(
+    ("create", "body"), [(Completions.create, CompletionRequest), (ChatCompletions.create, ChatCompletionRequest)]
+)
+def test_every_parameter_of_openais_client_is_known(create: Any, body: type[Sampling]) -> None:
+    of_the_client = {"self", "extra_headers", "extra_query", "extra_body", "timeout"}
+    asked = set(inspect.signature(create).parameters) - of_the_client
+    assert asked - set(body.model_fields) - set(REFUSED) == set()
 
 
 @pytest.mark.parametrize("best_of", [1, 3])

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from playground.http.openai.errors import CallError, as_call_error, error_response
-from playground.http.openai.shapes import ChatShape, CompletionShape
+import pytest
+
+from inference.config import RequestRefused
+from playground.http.openai.errors import CallError, as_call_error, error_response, param_of
+from playground.http.openai.shapes import ChatShape, CompletionShape, placed
 
 
 def token(text: str, logprob: float | None = -0.5, top: list[dict[str, Any]] | None = None) -> dict[str, Any]:
@@ -23,19 +26,40 @@ def test_what_has_no_chance_has_a_number() -> None:
     tokens = [token("a", -math.inf, [token("b", None), token("c", -3.0)])]
     [chat] = ChatShape().choice(0, "a", tokens, "stop")["logprobs"]["content"]
     assert (chat["logprob"], [one["logprob"] for one in chat["top_logprobs"]]) == (-9999.0, [-9999.0, -3.0])
-    text = CompletionShape().choice(0, "a", tokens, "stop")["logprobs"]
-    assert (text["token_logprobs"], text["top_logprobs"]) == ([-9999.0], [{"b": -9999.0, "c": -3.0}])
+    text = CompletionShape().choice(0, "a", placed(tokens, "a", 0), "stop")["logprobs"]
+    assert (text["token_logprobs"], text["top_logprobs"]) == ([-9999.0], [{"b": -9999.0, "c": -3.0, "a": -9999.0}])
+
+
+def offsets(text: str, *tokens: str, start: int = 0) -> list[int]:
+    piece = CompletionShape().piece(0, text, placed([token(one) for one in tokens], text, start))
+    return piece["logprobs"]["text_offset"]
 
 
 def test_offsets_go_on_where_the_piece_before_ended() -> None:
-    piece = CompletionShape().piece(0, "cde", [token("cd"), token("e")], 2)
-    assert piece["logprobs"]["text_offset"] == [2, 4]
+    assert offsets("cde", "cd", "e", start=2) == [2, 4]
+
+
+def test_offsets_are_those_of_the_text_where_tokens_are_parts_of_characters() -> None:
+    assert offsets("👋 hi 👋!", "\ufffd", "\ufffd", "\ufffd", " hi", " \ufffd", "\ufffd", "!") == [0, 0, 0, 1, 4, 4, 6]
+    assert offsets("a\ufffdb", "a", "\ufffd", "b") == [0, 1, 2]  # a character of its own
+    assert offsets("", "\ufffd", "\ufffd", start=7) == [7, 7]
+
+
+def test_the_chosen_token_is_among_the_likely_ones_of_a_text() -> None:
+    """As OpenAI's API has it: "there may be up to logprobs+1 elements"."""
+    likely = [token("b", -0.25), token("a", -0.5)]
+    texts = placed([token("c", -3.0, likely), token("a", -0.5, likely), token("a", -0.5)], "caa", 0)
+    assert CompletionShape().choice(0, "caa", texts, "stop")["logprobs"]["top_logprobs"] == [
+        {"b": -0.25, "a": -0.5, "c": -3.0},
+        {"b": -0.25, "a": -0.5},
+        {"a": -0.5},
+    ]
 
 
 def test_without_logprobs_there_are_none() -> None:
     for shape in (ChatShape(), CompletionShape()):
         assert shape.choice(0, "a", None, "stop")["logprobs"] is None
-        assert shape.piece(0, "a", None, 0)["logprobs"] is None
+        assert shape.piece(0, "a", placed(None, "a", 0))["logprobs"] is None
 
 
 def test_types_and_statuses_of_errors() -> None:
@@ -67,6 +91,28 @@ def test_seconds_until_again_are_whole_and_at_least_one() -> None:
         assert error_response(CallError("rate_limited", "words", retry_after=seconds))["Retry-After"] == header
     assert "Retry-After" in error_response(CallError("queue_full", "words"))
     assert "Retry-After" not in error_response(CallError("bad_params", "words"))
+    assert "X-Should-Retry" not in error_response(CallError("queue_full", "words"))
+
+
+@pytest.mark.parametrize("code", ["queue_full", "rate_limited", "conflict"])
+def test_what_would_be_refused_again_is_not_to_be_sent_again(code: str) -> None:
+    """Clients go by the status, unless they are told."""
+    response = error_response(as_call_error(RequestRefused(code, "never possible")))
+    assert response["X-Should-Retry"] == "false"
+    assert "Retry-After" not in response
+    later = error_response(as_call_error(RequestRefused(code, "later", 3.0)))
+    assert (later["Retry-After"], "X-Should-Retry" in later) == ("3", False)
+
+
+def test_what_an_error_is_about() -> None:
+    for sentence, param in (
+        ("temperature is 1000; it must be less", "temperature"),
+        ("logit_bias holds token id 9", "logit_bias"),
+        ("response_format: Invalid type: nope", "response_format"),
+        ("a stop string has 0 characters", "stop"),
+        ("the prompt is empty", None),
+    ):
+        assert param_of(sentence) == param
 
 
 def test_what_nobody_thought_of_tells_nothing() -> None:

@@ -1,0 +1,36 @@
+"""Which threads keep their connection to the database from call to call."""
+
+from __future__ import annotations
+
+import pytest
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from channels.db import database_sync_to_async
+from django.contrib.auth.models import User
+from django.core.signals import request_finished
+from django.db import connection
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def look() -> object:
+    """The connection of this thread, after a question."""
+    assert User.objects.count() == 0
+    return connection.connection
+
+
+def left() -> object:
+    return connection.connection
+
+
+@pytest.mark.skipif("postgres" in connection.vendor, reason="PostgreSQL's connections are a pool's")
+async def test_the_thread_of_sockets_and_programs_keeps_it() -> None:
+    first = await database_sync_to_async(look)()
+    await request_finished.asend(sender=None)  # of a program's call
+    assert first is await database_sync_to_async(look)()
+
+
+async def test_the_thread_of_a_page_does_not() -> None:
+    async with ThreadSensitiveContext():
+        assert await sync_to_async(look)() is not None
+        await request_finished.asend(sender=None)
+        assert await sync_to_async(left)() is None
