@@ -29,16 +29,15 @@ from playground.access.first_start import local_admin
 from playground.access.login_links import create_link
 from playground.config import PROJECT_FOLDER, Settings
 from playground.engine_watch import count_own_faults, watch_engine
+from playground.narration import Narrator, say
 from playground.processes import Child
 
-WATCH_EVERY = 0.1  # seconds, while starting
 FAILED_EVERY = 30.0  # seconds between renewals of the status of an engine that was given up
 # Seconds. However it goes, all is over 5 s after the drain timeout.
 END_WITHIN = 3.0  # for web and engine, beyond that timeout
 BROKER_WITHIN = 0.7
 READ_WITHIN = 3.0  # for what is still to be read of answers, once the engine has gone
 HURRY_WITHIN = 2.0  # for both after a second signal
-SAY_AFTER = 2.0  # until a wait is told of that no heartbeat explains
 
 
 class CannotStart(RuntimeError):
@@ -83,11 +82,6 @@ def _listen(host: str, port: int) -> socket.socket:
         raise CannotStart(reasons.get(error.errno or 0, no_address)) from None
 
 
-def say(line: str) -> None:
-    with contextlib.suppress(OSError):  # whoever read us has gone; that is no reason to stop
-        print(line, flush=True)
-
-
 class Supervisor:
     def __init__(self, config: Settings, listener: socket.socket, started_at: float) -> None:
         self._config, self._listener, self._started_at = config, listener, started_at
@@ -109,6 +103,7 @@ class Supervisor:
             "engine", [*manage, "engine", "--name", self._engine_name], env, on_exit=self._engine_ended
         )
         self._web = Child("web", [*manage, "web", "--fd", str(handle)], env, pass_fds=(handle,))
+        self._narrator = Narrator(config, listener, self._broker, self._engine_name, self._engine.gave_up)
         self._pair = (self._web, self._engine)
         self._children = [*self._pair]
         self._stop = asyncio.Event()
@@ -129,8 +124,8 @@ class Supervisor:
             await self._start(self._web)
             watching = watch_engine(self._engine, self._engine_name, self._broker, self._config.hang_timeout)
             self._tasks.append(asyncio.create_task(watching))
-            starting = asyncio.create_task(self._announce(link))
-            await self._until_stopped()
+            starting = asyncio.create_task(self._narrator.start(link, self._started_at))
+            await self._stop.wait()
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)
             return 1 if self._last_failure else 0
@@ -176,55 +171,7 @@ class Supervisor:
         finally:
             connections.close_all()
 
-    async def _announce(self, link: str) -> None:
-        """Say what is being waited for, and the login link once there is something behind it."""
-        web = asyncio.create_task(self._web_is_up())
-        try:
-            state = await self._engine_has_started()
-            await web
-        finally:
-            web.cancel()
-        seconds = time.monotonic() - self._started_at
-        say(f"ready in {seconds:.1f} s" if state == "ready" else "without an engine; the web is up")
-        say("sign in with this link (it works once, within a day):")
-        say(link)
-
-    async def _engine_has_started(self) -> str:
-        """Wait until the engine is ready or has failed, telling each change."""
-        shown = ""
-        while True:
-            status = await self._status()
-            if status is not None and status.state != "failed":
-                line = f"engine: {status.detail} …" if status.state == "loading" else f"engine: {status.model} is ready"
-                if line != shown:
-                    say(line)
-                    shown = line
-                if status.state == "ready":
-                    return "ready"
-            elif status is not None or self._engine.gave_up.is_set():
-                say(f"engine: {status.detail if status else 'it ends again and again'}")
-                return "failed"
-            await asyncio.sleep(WATCH_EVERY)
-
-    async def _web_is_up(self) -> None:
-        """Return once the web answers. The socket listens already, so one question is enough unless the web dies."""
-        host = self._listener.getsockname()[0]
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-        while True:
-            with contextlib.suppress(OSError):
-                reader, writer = await asyncio.open_connection(host, self._config.port)
-                writer.write(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-                answer = await reader.readline()
-                writer.close()
-                if answer:
-                    say(f"web: listening on {self._config.base_url}")
-                    return
-            await asyncio.sleep(WATCH_EVERY)
-
     # Running
-
-    async def _until_stopped(self) -> None:
-        await self._stop.wait()
 
     async def _when_given_up(self, child: Child) -> None:
         await child.gave_up.wait()
@@ -239,14 +186,6 @@ class Supervisor:
             with contextlib.suppress(*UNREACHABLE):
                 await self._broker.beat(f"{self._engine_name}@failed", self._failed_status(), 3 * FAILED_EVERY)
             await asyncio.sleep(FAILED_EVERY)
-
-    async def _status(self) -> EngineStatus | None:
-        """The newest status of our engine."""
-        try:
-            statuses = [s for s in (await self._broker.statuses()).values() if s.name == self._engine_name]
-        except UNREACHABLE:
-            return None
-        return max(statuses, key=lambda status: status.epoch, default=None)
 
     async def _engine_ended(self, pid: int, status: int) -> None:
         """Take the dead engine's heartbeat away, so that the next one takes its requests over without delay."""
@@ -274,7 +213,7 @@ class Supervisor:
             for child in self._pair:
                 child.tell()
         elif drain:
-            self._tasks.append(asyncio.create_task(self._say_what_goes_on()))
+            self._tasks.append(asyncio.create_task(self._narrator.drain()))
         await asyncio.gather(self._end_web(drain + END_WITHIN), self._end_engine(drain + END_WITHIN))
         for child in self._children:
             await child.stop(BROKER_WITHIN)
@@ -294,11 +233,3 @@ class Supervisor:
         await self._engine.stop(within)
         if not self._config.redis_url:
             asyncio.get_running_loop().call_later(READ_WITHIN, self._web.tell)
-
-    async def _say_what_goes_on(self) -> None:
-        status = await self._status()
-        count = status.running + status.waiting if status is not None and not status.paused else 0
-        if not count:
-            await asyncio.sleep(SAY_AFTER)
-        what = {0: "what is under way", 1: "1 answer under way"}.get(count, f"{count} answers under way")
-        say(f"waiting for {what}, {self._config.drain_timeout:g} s at most; Ctrl-C once more stops at once")

@@ -53,7 +53,12 @@ def pack(weight: torch.Tensor) -> OurLinear | OneDnnLinear | torch.Tensor:
     )
     if ours:
         return OurLinear(weight)
-    return OneDnnLinear(weight) if is_half and torch.backends.mkldnn.is_available() else weight
+    return OneDnnLinear(weight) if is_half and _onednn_packs_bfloat16() else weight
+
+
+def _onednn_packs_bfloat16() -> bool:
+    """Not on CPUs that have AVX2 and nothing more; PyTorch's own product serves these."""
+    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def _check(x: torch.Tensor, outputs: int, inputs: int) -> None:

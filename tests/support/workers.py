@@ -45,7 +45,7 @@ def slow_toy(step_seconds: float) -> Any:
     return toy_engine(Slow(eos_bonus=-20.0), max_num_seqs=2, kv_blocks=128)
 
 
-def main(redis_url: str, name: str, step_seconds: str, crash_on: str, drain_timeout: str) -> int:
+def main(redis_url: str, name: str, step_seconds: str, crash_on: str, drain_timeout: str = "0") -> int:
     from support.fake_engine import FakeEngine
 
     from inference.config import EngineConfig
