@@ -19,7 +19,7 @@ from playground.gateway import Gateway
 from playground.models import InferenceRequest
 
 pytestmark = pytest.mark.django_db(transaction=True)
-SLACK = 50.0  # ms
+SLACK = 250.0  # ms
 
 
 @pytest.fixture(scope="module")
