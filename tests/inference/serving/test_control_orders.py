@@ -216,7 +216,8 @@ async def test_only_the_engine_that_is_named_obeys(client: EngineClient, worker:
         other.stop()
 
 
-def test_a_paused_worker_with_work_stops_when_told(valkey: Any, broker: Any) -> None:
+async def test_a_paused_worker_with_work_stops_when_told(valkey: Any, broker: Any) -> None:
+    await broker.create_group()  # a broker without one has lost its state, and then all orders are dropped
     running = RunningWorker(toy_engine(), valkey.url, "w")
     running.orders.put(Control("w", "pause"))
     running.orders.put(Add(Claim("r", 1, "t"), [5, 6], SamplingParams(max_tokens=3), "u", (), 1))
