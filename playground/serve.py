@@ -1,7 +1,7 @@
 """The supervisor: a private broker, one engine and the web, started in order, kept running, and stopped together.
 
-Knows: who needs whom, what a person wants to read meanwhile. Must not know: what travels through the broker (save
-heartbeats), sockets, torch. All children die with this process, however it dies (tether.py).
+Knows: who needs whom. Must not know: what travels through the broker (save heartbeats), what a person reads meanwhile
+(narration.py), sockets, torch. All children die with this process, however it dies (tether.py).
 """
 
 from __future__ import annotations
